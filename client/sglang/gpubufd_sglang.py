@@ -22,14 +22,13 @@ The engine gets a tensor of one number, the version, under the name of the publi
 are those of SGLang 0.5.23.
 """
 
-from typing import Any, Iterable, List, Optional, Tuple
+from typing import Any, Iterable, List, Tuple
 
 import torch
 
 import gpubufd
 import gpubufd.torch
-
-_client: Optional[gpubufd.Client] = None
+from gpubufd.torch.processed import connected
 
 
 def named(reference: gpubufd.Ref) -> List[Tuple[str, Any]]:
@@ -39,11 +38,8 @@ def named(reference: gpubufd.Ref) -> List[Tuple[str, Any]]:
 
 def load(model: Any, named_tensors: Iterable[Tuple[str, Any]]) -> None:
     """The load format: called in each rank with its model."""
-    global _client
-    if _client is None:
-        _client = gpubufd.connect()
     for name, version in named_tensors:
-        state = gpubufd.torch.get_state_dict(_client, name, version=int(version.item()))
+        state = gpubufd.torch.get_state_dict(connected("sglang"), name, version=int(version.item()))
         model.load_weights(state.items())
 
 

@@ -8,13 +8,18 @@ Quantisations that SGLang's weight cache refuses are refused. Extra config:
     {"timeout": 600}            seconds to wait for an engine that loads the same (3600)
 """
 
-import dataclasses
 from typing import Any, Dict, Optional, Tuple
 
-import gpubufd
-import gpubufd.torch
 import torch
-from gpubufd.torch.processed import drop_unread, files_of, name_of, share_module
+from gpubufd.torch.processed import (
+    connected,
+    drop_unread,
+    extra_config,
+    name_of,
+    plain_config,
+    published_bytes,
+    share_module,
+)
 from sglang.srt.model_loader.loader import DefaultModelLoader, _get_quantization_config, _initialize_model
 from sglang.srt.model_loader.utils import set_default_torch_dtype
 from sglang.srt.runtime_context import get_exec, get_parallel
@@ -30,14 +35,6 @@ _FROM_PARALLEL = {  # a field of CacheConfig: the attribute of get_parallel()
     "ep_size": "moe_ep_size", **{name: name for name in (
         "tp_size tp_rank pp_size pp_rank dp_size moe_dp_size moe_dp_rank moe_ep_rank attn_dp_size enable_dp_lm_head "
         "attn_cp_size moe_dense_tp_size").split()}}
-_client: Optional[gpubufd.Client] = None
-
-
-def _connect() -> gpubufd.Client:
-    global _client
-    if _client is None or _client.closed:
-        _client = gpubufd.connect(name="sglang")
-    return _client
 
 
 class GpubufdLoader(IpcModelLoader):
@@ -45,15 +42,12 @@ class GpubufdLoader(IpcModelLoader):
 
     def __init__(self, load_config: Any):
         super().__init__(load_config)
-        extra = dict(load_config.model_loader_extra_config or {})
-        self.name: Optional[str] = extra.pop("name", None)
-        self.timeout = float(extra.pop("timeout", 3600))
-        if extra:
-            raise ValueError(f"model_loader_extra_config has {sorted(extra)}: expected name or timeout")
+        extra = extra_config(load_config, name=None, timeout=3600)
+        self.name: Optional[str] = extra["name"]
+        self.timeout = float(extra["timeout"])
 
     def _plain(self) -> Any:
-        return DefaultModelLoader(dataclasses.replace(
-            self.load_config, load_format="auto", model_loader_extra_config={}))
+        return DefaultModelLoader(plain_config(self.load_config))
 
     def _wanted(self, model_config: Any, device: Any) -> Tuple[str, Dict[str, Any]]:
         """(name, facts) of the processed weights. UnsupportedQuantForIPCError."""
@@ -66,18 +60,14 @@ class GpubufdLoader(IpcModelLoader):
             quant_config_hash=hash_quant_config(quantisation), dtype=str(model_config.dtype),
             revision=model_config.revision or "", **compute_env_stamp(),
             **{field: getattr(parallel, name) for field, name in _FROM_PARALLEL.items()})
-        facts = {**fingerprint.to_dict(), "files": files_of(model_config.model_path),
-                 "draft": self.load_config.draft_model_idx}
-        name, facts = name_of("sglang", model_config.model_path, facts, device)
-        return self.name or name, facts
+        facts = {**fingerprint.to_dict(), "draft": self.load_config.draft_model_idx}
+        return name_of("sglang", model_config.model_path, facts, device, self.name)
 
     def download_model(self, model_config: Any) -> None:
         self._plain().download_model(model_config)
 
     def load_model(self, *, model_config: Any, device_config: Any) -> Any:
-        client, device = _connect(), torch.device(device_config.device)
-        if device == torch.device("cuda"):
-            device = torch.device("cuda", torch.cuda.current_device())
+        client, device = connected("sglang"), torch.device(device_config.device)
         name, facts = self._wanted(model_config, device)
 
         def load() -> Any:
@@ -89,7 +79,7 @@ class GpubufdLoader(IpcModelLoader):
                     model_config, self.load_config, _get_quantization_config(model_config, self.load_config))
 
         # Bytes that were there before SGLang looked at how much memory is free; this engine's own are counted by that.
-        self.preloaded_weights_bytes = client.stat(name).bytes if name in client else 0
+        self.preloaded_weights_bytes = published_bytes(client, name)
         model, _ = share_module(
             client, name, facts, load, make, device=device, timeout=self.timeout, others=bool(self.name))
         drop_unread(model)

@@ -34,7 +34,16 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 import gpubufd
 import gpubufd.torch
 import torch
-from gpubufd.torch.processed import drop_unread, files_of, name_of, put_module, share_module
+from gpubufd.torch.processed import (
+    connected,
+    drop_unread,
+    extra_config,
+    name_of,
+    plain_config,
+    published_bytes,
+    put_module,
+    share_module,
+)
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
@@ -50,14 +59,6 @@ from vllm.utils.torch_utils import set_default_torch_dtype
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 _shown: "weakref.WeakKeyDictionary[Any, Tuple[gpubufd.Client, str, Any]]" = weakref.WeakKeyDictionary()
-_client: Optional[gpubufd.Client] = None
-
-
-def _connect() -> gpubufd.Client:
-    global _client
-    if _client is None or _client.closed:
-        _client = gpubufd.connect(name="vllm")
-    return _client
 
 
 # ---- processed weights ----
@@ -81,8 +82,7 @@ def _facts(vllm_config: Any, model_config: Any, device: Any, is_draft: bool) -> 
         enable_expert_parallel=parallel.enable_expert_parallel,
         expert_placement_strategy=parallel.expert_placement_strategy, **_ranks())
     gpu = [torch.cuda.get_device_name(device), *torch.cuda.get_device_capability(device)] if device.type == "cuda" else None
-    return {**dataclasses.asdict(key), "model": model_config.model, "files": files_of(model_config.model),
-            "torch": torch.__version__, "gpu": gpu}
+    return {**dataclasses.asdict(key), "model": model_config.model, "torch": torch.__version__, "gpu": gpu}
 
 
 class GpubufdLoader(BaseModelLoader):
@@ -90,38 +90,27 @@ class GpubufdLoader(BaseModelLoader):
 
     def __init__(self, load_config: Any):
         super().__init__(load_config)
-        extra = dict(load_config.model_loader_extra_config or {})
-        self.name: Optional[str] = extra.pop("name", None)
-        self.view = bool(extra.pop("view", False))
-        self.timeout = float(extra.pop("timeout", 3600))
-        extra.pop("is_draft", None)
-        if extra:
-            raise ValueError(f"model_loader_extra_config has {sorted(extra)}: expected name, view or timeout")
+        extra = extra_config(load_config, name=None, view=False, timeout=3600, is_draft=None)  # the last is vLLM's own
+        self.name: Optional[str] = extra["name"]
+        self.view, self.timeout = bool(extra["view"]), float(extra["timeout"])
 
     def _plain(self) -> Any:
-        return DefaultModelLoader(
-            dataclasses.replace(self.load_config, load_format="auto", model_loader_extra_config={}))
+        return DefaultModelLoader(plain_config(self.load_config))
 
     def _device(self, vllm_config: Any) -> Any:
-        device = torch.device(self.load_config.device or vllm_config.device_config.device)
-        return torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
+        return torch.device(self.load_config.device or vllm_config.device_config.device)
 
     def _wanted(self, vllm_config: Any, model_config: Any) -> Tuple[str, Dict[str, Any]]:
         """(name, facts) of the processed weights."""
         speculative = vllm_config.speculative_config
         is_draft = speculative is not None and model_config is speculative.draft_model_config
         device = self._device(vllm_config)
-        name, facts = name_of(
-            "vllm", model_config.model, _facts(vllm_config, model_config, device, is_draft), device)
-        return self.name or name, facts
+        return name_of(
+            "vllm", model_config.model, _facts(vllm_config, model_config, device, is_draft), device, self.name)
 
     def get_external_weight_memory(self, vllm_config: Any) -> int:
         """Bytes of the weights that this engine is to map, and does not allocate."""
-        name, _ = self._wanted(vllm_config, vllm_config.model_config)
-        try:
-            return _connect().stat(name).bytes
-        except gpubufd.NotFound:
-            return 0
+        return published_bytes(connected("vllm"), self._wanted(vllm_config, vllm_config.model_config)[0])
 
     def download_model(self, model_config: Any) -> None:
         self._plain().download_model(model_config)
@@ -133,7 +122,7 @@ class GpubufdLoader(BaseModelLoader):
     def load_model(self, vllm_config: Any, model_config: Any, prefix: str = "") -> Any:
         if vllm_config.parallel_config.enable_eplb:
             raise ValueError("--load-format gpubufd: experts that are moved (EPLB) need weights that can be written")
-        client, device = _connect(), self._device(vllm_config)
+        client, device = connected("vllm"), self._device(vllm_config)
         name, facts = self._wanted(vllm_config, model_config)
 
         def load() -> Any:
@@ -164,7 +153,7 @@ def publish(
 ) -> gpubufd.Ref:
     """Publishes a loaded model's processed weights; with replace=True and a label as the next version for views."""
     return put_module(
-        client or _connect(), name, model, facts, device=device, attributes=export_model_attrs(model), **options)
+        client or connected("vllm"), name, model, facts, device=device, attributes=export_model_attrs(model), **options)
 
 
 # ---- files ----
@@ -183,10 +172,7 @@ class GpubufdFilesLoader(BaseModelLoader):
 
     def __init__(self, load_config: Any):
         super().__init__(load_config)
-        extra = dict(load_config.model_loader_extra_config or {})
-        self.device: str = extra.pop("device", "cpu")
-        if extra:
-            raise ValueError(f"model_loader_extra_config has {sorted(extra)}: expected only device")
+        self.device: str = extra_config(load_config, device="cpu")["device"]
 
     def download_model(self, model_config: Any) -> None:
         self._path(model_config)

@@ -19,7 +19,7 @@ _module = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_module)
 PACKAGE, ROOT, gpubufd = _module.PACKAGE, _module.ROOT, _module.gpubufd
 daemon, run = _module.daemon, _module.run
-from gpubufd import _weights  # noqa: E402
+from gpubufd import _client  # noqa: E402
 pytest_runtest_makereport = _module.pytest_runtest_makereport
 
 
@@ -44,10 +44,10 @@ def memory_of_daemons():
 def end_own_connections(client, daemon):
     """Ends this process' own connections to the daemon, and waits until their leases are over."""
     gc.collect()
-    for key, one in list(_weights._clients.items()):
+    for key, one in list(_client._clients.items()):
         if key[1] == daemon.path:
             one.close()
-            del _weights._clients[key]
+            del _client._clients[key]
     until = time.monotonic() + 10
     while client.leases() and time.monotonic() < until:
         time.sleep(0.01)

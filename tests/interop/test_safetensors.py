@@ -25,7 +25,7 @@ if not HOME.is_dir():
 
 import gpubufd.numpy  # noqa: E402
 import gpubufd.torch  # noqa: E402
-from gpubufd import _weights  # noqa: E402
+from gpubufd import _client  # noqa: E402
 
 MODULES = ["test_simple", "test_pt_comparison", "test_pt_model", "test_pread_backend", "test_multithreaded", "test_handle"]
 # The words that each test then fails with; docs/WEIGHTS.md says why.
@@ -133,6 +133,6 @@ def ours_is_there(daemon, tmp_path, monkeypatch):
     (tmp_path / "tests" / "data").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     yield
-    connection = _weights._clients.pop((os.getpid(), daemon.path), None)
+    connection = _client._clients.pop((os.getpid(), daemon.path), None)
     if connection:
         connection.close()

@@ -104,8 +104,6 @@ def engine(plugin, client, daemon, tmp_path, monkeypatch):
 
     Turned.processed = 0
     yield types.SimpleNamespace(load=load, place=place)
-    plugin._client.close()
-    plugin._client = None
     conftest.end_own_connections(client, daemon)
 
 

@@ -34,7 +34,7 @@ def test_pytorch_there_and_back(there, name):
 def test_safetensors_write_and_read_the_same_files(client, daemon, tmp_path, monkeypatch, name):
     safetensors = pytest.importorskip("safetensors.torch")
     import gpubufd.torch as gt
-    from gpubufd import _weights
+    from gpubufd import _client
 
     monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
     kind = getattr(torch, name)
@@ -50,10 +50,10 @@ def test_safetensors_write_and_read_the_same_files(client, daemon, tmp_path, mon
         for key, tensor in given.items():
             assert one[key].dtype == kind and one[key].shape == tensor.shape and torch.equal(bits(one[key]), bits(tensor))
     del one
-    for key, connection in list(_weights._clients.items()):
+    for key, connection in list(_client._clients.items()):
         if key[1] == daemon.path:
             connection.close()
-            del _weights._clients[key]
+            del _client._clients[key]
 
 
 @pytest.mark.parametrize("name", DTYPES)

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 import gpubufd.torch as gt  # noqa: E402
-from gpubufd import _weights  # noqa: E402
+from gpubufd import _client  # noqa: E402
 
 SMALL = {"vocab_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32}
 MODELS = {
@@ -27,7 +27,7 @@ def here(client, daemon, monkeypatch):
     monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     yield client
-    connection = _weights._clients.pop((os.getpid(), daemon.path), None)
+    connection = _client._clients.pop((os.getpid(), daemon.path), None)
     if connection:
         connection.close()
 

@@ -132,9 +132,6 @@ def engine(plugin, client, daemon, tmp_path, monkeypatch):
 
     yield types.SimpleNamespace(load=load, turned=turned, place=place, Model=Model)
     plugin._shown.clear()
-    if plugin._client:
-        plugin._client.close()
-        plugin._client = None
     conftest.end_own_connections(client, daemon)
 
 

@@ -68,7 +68,7 @@ PARTS = {
     "client/python/src": [
         ("core", "core pybuffer dlpack"),
         ("connection", "link"),
-        ("elements", "element bits concat text"),
+        ("elements", "element bits text"),
         ("objects", "object options pending view"),
         ("calls", "reconnect bundle fill follow pool exchange"),
         ("arrow", "arrow arrow_stream"),

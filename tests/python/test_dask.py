@@ -31,7 +31,7 @@ except Exception as error:  # whatever a mix of versions raises
     pytest.skip(f"needs dask and distributed: {error}", allow_module_level=True)
 
 import gpubufd.dask as gd  # noqa: E402
-from gpubufd import _dask_partitions, _dask_places  # noqa: E402
+from gpubufd import _client, _dask_partitions, _dask_places  # noqa: E402
 
 # Dask would make its own dtype of text: what is compared is what was given. And its scheduler, which is in this process,
 # would keep its last messages, with the futures in them, for developers.
@@ -110,7 +110,7 @@ def here(daemon, client, monkeypatch):
     monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
     yield client
     gc.collect()
-    _dask_places._connections.clear()
+    _client._clients.clear()
 
 
 def names(client, prefix=""):

@@ -16,7 +16,7 @@ import dask.dataframe as dd
 import numpy as np
 
 import gpubufd.dask as gd
-from gpubufd import _dask_places
+from gpubufd import _client, _dask_places
 
 OPEN = {"scope": "cluster", "mode": 0o644}
 
@@ -35,7 +35,7 @@ def machines(tmp_path, monkeypatch):
             yield cluster
             cluster.end()
             gc.collect()
-            _dask_places._connections.clear()
+            _client._clients.clear()
             peers.stop()
         finally:
             for machine in peers.machines.values():

@@ -11,7 +11,7 @@ import dask.dataframe as dd
 import numpy as np
 
 import gpubufd.dask as gd
-from gpubufd import _dask_places
+from gpubufd import _client
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def cluster(monkeypatch):
         gc.collect()
         wait_for(lambda: not any(map(one.list, "abc")), lambda: f"left: {[*map(one.list, 'abc')]}")
         one.end()
-        _dask_places._connections.clear()
+        _client._clients.clear()
 
 
 def partitions(cluster, name):

@@ -16,7 +16,7 @@ import pytest
 import gpubufd
 import weights
 from conftest import PACKAGE, needs_gpu
-from gpubufd import _weights
+from gpubufd import _client, _weights
 from peer import DEADLINE, wait_until
 
 np = pytest.importorskip("numpy")
@@ -31,10 +31,10 @@ def here(client, daemon, monkeypatch):
     """The daemon is the one that is found without a client."""
     monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
     yield client
-    for key, one in list(_weights._clients.items()):
+    for key, one in list(_client._clients.items()):
         if key[1] == daemon.path:
             one.close()
-            del _weights._clients[key]
+            del _client._clients[key]
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any, Dict, Optional, Tuple
 
-from . import _core, _values
+from . import _core, _floats, _values
 from ._layout import CPU, DATA, GPUS, KINDS, OFFSETS, called
 
 NO_COPY = "no copy is made on a GPU: take the memory with copy=None, and copy it with your own library"
@@ -60,28 +60,58 @@ def cuda_interface(view: Any) -> Dict[str, Any]:
     }
 
 
-class AsBytes:
-    """An object's items of one byte as uint8, for libraries that do not know its dtype."""
+class Exchange:
+    """What has `_dtype`, `_view()`, `_wait_ready()` and `_read()`, as other libraries take it."""
 
-    def __init__(self, held: Any):
-        self.held = held
-        self.view = held._view()._as_uint8()
+    __slots__ = ()
+
+    def _no_nulls(self, what: str) -> None:
+        """BufferError: there are nulls, for which an interface has no place."""
 
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:
-        interface = cuda_interface(self.view)
-        self.held._wait_ready(0)
+        held: Any = self
+        try:
+            interface = cuda_interface(held._view())
+        except BufferError as error:
+            raise AttributeError(f"__cuda_array_interface__: {error}") from None
+        held._wait_ready(0)
         return interface
 
     def __dlpack__(
         self, *, stream: Optional[int] = None, max_version: Optional[Tuple[int, int]] = None,
         dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None,
     ) -> Any:
-        return dlpack(self.view, self.held, stream, max_version, dl_device, copy)
+        """A DLPack capsule; marked read-only if the consumer asks for a version with that mark.
+
+        BufferError: there are nulls, or the elements are strings or of another type that DLPack lacks.
+        """
+        held: Any = self
+        self._no_nulls("DLPack")
+        return dlpack(held._view(), held, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> Tuple[int, int]:
-        device: Tuple[int, int] = self.view.device
+        held: Any = self
+        device: Tuple[int, int] = held._view().device
         return device
+
+    def to_torch(self) -> Any:
+        """A PyTorch tensor over the same memory. Do not write to what is published: a write ends in a fault."""
+        import torch
+
+        held: Any = self
+        if held._dtype not in _floats.SMALL:
+            return torch.from_dlpack(held)
+        self._no_nulls("PyTorch")
+        return torch.from_dlpack(AsBytes(held)).view(_floats.torch_dtype(held._dtype))
+
+
+class AsBytes(Exchange):
+    """An object's items of one byte as uint8, for libraries that do not know its dtype."""
+
+    def __init__(self, held: Any):
+        view = held._view()._as_uint8()
+        self._view, self._wait_ready, self._read = lambda: view, held._wait_ready, held._read
 
 
 class Buffer(_core.View):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 import time
 from typing import (
     TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar,
@@ -238,7 +239,10 @@ class Client(_core.Client, Steps, Names):
             return self._put_bytes(name, plan.buffer, opts)
         if plan.kind == "arrow":
             wait_for_streams(plan, on)
-            return self._put_arrow(name, plan.source, plan.table, opts)
+            version = self._put_arrow(name, plan.source, plan.table, opts)
+            if version is not None:
+                return version
+            plan.into_columns()
         if plan.kind == "array" and (plan.strides is not None or plan.device is None) and not plan.mask:
             wait_for_streams(plan, on)
             return self._put_array(name, plan.dtype, plan.shape, plan.strides, plan.address, opts)
@@ -510,4 +514,25 @@ def open_client(
     )
 
 
-set_connect(connect)
+_clients: Dict[Tuple[Any, ...], Client] = {}
+_connecting = threading.Lock()
+
+
+def default_client(path: Optional[str] = None, **options: Any) -> Client:
+    """This process' own connection, made at its first use with these options of connect(). A child of fork() has its own."""
+    key = os.getpid(), path or os.environ.get("GPUBUFD_SOCKET"), *sorted(options.items())
+    with _connecting:
+        found = _clients.get(key)
+        if found is None or found.closed:
+            found = _clients[key] = connect(path, **options)
+        return found
+
+
+def forget(client: Client) -> None:
+    """Has default_client() make another connection, and leaves this one to those who hold objects of it."""
+    with _connecting:
+        for key in [key for key, one in _clients.items() if one is client]:
+            del _clients[key]
+
+
+set_connect(default_client)

@@ -69,7 +69,7 @@ class Plan:
             self.device = found.device
 
     def into_columns(self) -> None:
-        """Turns a Plan of kind "arrow" into one of kind "columns". _nodes.Joined: a child is in several pieces."""
+        """Turns a Plan of kind "arrow" into one of kind "columns"."""
         source = self.source
         if self.table and len(source) != 2:
             self.columns = [(name, _nodes.pieces_of(child)) for name, child in source[4]]
@@ -652,9 +652,17 @@ def _pandas_source(value: Any, where: str) -> Tuple[Any, ...]:
     raise TypeError(f"{at_column(where)}pandas' {dtype} cannot be put: convert it with astype()")
 
 
+def _one_piece(index: Any, where: str) -> Tuple[Any, ...]:
+    """The source of an Index that is a part of a column."""
+    source = column_source(index, where)
+    if len(source) == 2 and len(source[1]) != 1:
+        source = column_source(index.array.__arrow_array__().combine_chunks(), where)
+    return source
+
+
 def _interval_source(array: Any, nulls: Any, where: str) -> Tuple[Any, ...]:
     told = _series.extension("pandas.interval", subtype=str(array.dtype.subtype), closed=array.closed)
-    sides = tuple((side, column_source(getattr(array, side), where)) for side in ("left", "right"))
+    sides = tuple((side, _one_piece(getattr(array, side), where)) for side in ("left", "right"))
     mask = _bitmap(~nulls) if nulls.any() else None
     return ("+s", len(array), int(nulls.sum()), (mask,), sides, None, _nodes.encoded(told))
 
@@ -664,7 +672,7 @@ def _category_source(series: Any, nulls: Any, where: str) -> Tuple[Any, ...]:
     if nulls.any():
         codes = _numpy().where(nulls, codes.dtype.type(0), codes)
     indices = _numpy_source(codes, where, nulls)
-    return indices[:5] + (column_source(series.cat.categories, where),)
+    return indices[:5] + (_one_piece(series.cat.categories, where),)
 
 
 # ---- GPUs ----

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import socket
 import sys
-import threading
 from typing import Any, Callable, Dict, Iterable, List, Tuple, Union
 
 from . import _errors
-from ._client import Client, connect
+from ._client import Client, default_client, forget
 from ._errors import failure
 from ._told import Info
 
 TRIES = 50  # attempts at a step that other programs may disturb
 
-_connections: Dict[Tuple[Any, ...], Client] = {}
-_connecting = threading.Lock()
-
 
 def local_daemon() -> Client:
     """This process's connection to the daemon of its machine."""
-    key = (os.getpid(), os.environ.get("GPUBUFD_SOCKET"))
-    with _connecting:
-        client = _connections.get(key)
-        if client is None or client.closed:
-            client = _connections[key] = connect(name="dask", cache_leases=False)  # leases are counted, those cached are not
-        return client
+    return default_client(name="dask", cache_leases=False)  # leases are counted, those cached are not
 
 
 def found_here(prefix: str) -> List[Info]:
@@ -45,12 +35,6 @@ def delete_here(*names: str) -> None:
             pass
 
 
-def _forget(client: Client) -> None:
-    with _connecting:
-        for key in [key for key, one in _connections.items() if one is client]:
-            del _connections[key]
-
-
 def host_name() -> str:
     return socket.gethostname()
 
@@ -61,7 +45,7 @@ def tell_place() -> Tuple[str, str]:
     try:
         client.call("list", {"limit": 1})
     except _errors.Closed:  # not resumed in time: a new connection may find another daemon
-        _forget(client)
+        forget(client)
         client = local_daemon()
     return client.instance, host_name()
 

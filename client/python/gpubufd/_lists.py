@@ -7,7 +7,7 @@ import decimal
 import math
 import struct
 import sys
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from . import _core, _zones
 from ._layout import EPOCH, Interval, at_column
@@ -57,16 +57,13 @@ def _quick_text_source(values: List[Any]) -> Optional[Tuple[Any, ...]]:
     return (("uU" if is_text else "zZ")[wide], len(values), nulls, (mask, offsets, data), (), None)
 
 
-def _text_source(values: List[Any], formats: str, encode: Callable[[Any], bytes]) -> Tuple[Any, ...]:
-    mask, count = _mask_of(values)
-    pieces = [b"" if _is_missing(v) else encode(v) for v in values]
-    ends, at = [0], 0
-    for piece in pieces:
-        at += len(piece)
-        ends.append(at)
-    wide = at > 2**31 - 1
-    offsets = struct.pack(f"<{len(ends)}{'q' if wide else 'i'}", *ends)
-    return (formats[wide], len(values), count, (mask, offsets, b"".join(pieces)), (), None)
+def _text_source(values: List[Any], where: str) -> Tuple[Any, ...]:
+    """The source of a list of str, or of bytes, whose missing values _quick_text_source() did not know."""
+    plain = [None if _is_missing(v) else v if isinstance(v, str) else bytes(v) for v in values]
+    found = _quick_text_source(plain)
+    if found is None:
+        _check_unicode(plain, where)
+    return found or ()
 
 
 def _integer_source(values: List[Any], where: str) -> Tuple[Any, ...]:
@@ -245,8 +242,8 @@ _SOURCES = {
     "bool": _bool_source,
     "int": _integer_source,
     "float": lambda values, where: _fixed("g", "d", values, 0.0),
-    "str": lambda values, where: _text_source(values, "uU", lambda v: _encode(v, where)),
-    "bytes": lambda values, where: _text_source(values, "zZ", bytes),
+    "str": _text_source,
+    "bytes": _text_source,
     "datetime": _datetime_source,
     "date": lambda values, where: _fixed(
         "tdD", "i", [None if _is_missing(v) else (v - EPOCH.date()).days for v in values]
@@ -260,8 +257,8 @@ _SOURCES = {
 }
 
 
-def _encode(text: str, where: str) -> bytes:
+def _check_unicode(texts: List[Any], where: str) -> None:
     try:
-        return text.encode()
+        "".join(text for text in texts if text).encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"{at_column(where)}a string is not Unicode text: {error}") from None

@@ -8,6 +8,7 @@ copies that fill it. Sharing describes Nodes in place, to be registered.
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import struct
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
@@ -28,6 +29,7 @@ WIDTHS = {name: bits // 8 for name, bits, *_ in TYPES if bits >= 8}  # bytes of 
 OFFSET_WIDTHS = {name: width for name, _, width, *_ in TYPES if width}
 
 
+@functools.lru_cache(None)
 def dtype_of(format_: str) -> Optional[str]:
     """The protocol's dtype for one of Arrow's formats; None: there is none."""
     return VIEWS.get(format_) or _core.dtype_of(format_)
@@ -170,18 +172,12 @@ def _text_pairs(pairs: Optional[Tuple[bytes, ...]]) -> Optional[Tuple[bytes, ...
     return tuple(kept) or None
 
 
-class Joined(Exception):
-    """A source that must be put as a whole: a child of it is in several pieces."""
-
-
 def of_parts(source: Tuple[Any, ...], name: str = "") -> Node:
-    """The Node of a source (see _convert). Joined: a child is in several pieces."""
+    """The Node of a source (see _convert) that is in one piece."""
     if len(source) == 2:
-        pieces = pieces_of(source)
-        if len(pieces) != 1:
-            raise Joined
-        pieces[0].node.name = name
-        return pieces[0].node
+        (node, _, _), = pieces_of(source)
+        node.name = name
+        return node
     format_, length, null_count, buffers, children, dictionary = source[:6]
     addresses = [0 if b is None else _core.address(b)[0] for b in buffers]
     told = (format_, name, length, 0, null_count, addresses, (), None, None)
@@ -440,12 +436,19 @@ def bits(node: Node, stream: int) -> List[Copy]:
 
 
 def _same(a: Node, b: Node) -> bool:
-    """Whether two dictionaries lie in the same memory."""
-    return (
-        (a.length, a.offset, a.data, a.offsets, a.mask) == (b.length, b.offset, b.data, b.offsets, b.mask)
-        and len(a.children) == len(b.children)
-        and all(_same(x, y) for x, y in zip(a.children, b.children))
-    )
+    """Whether two dictionaries surely have the same values in the same order."""
+    if (a.length, a.offset, len(a.children)) != (b.length, b.offset, len(b.children)):
+        return False
+    if (a.data, a.offsets, a.mask) == (b.data, b.offsets, b.mask):
+        return all(_same(x, y) for x, y in zip(a.children, b.children))
+    end, width, size = a.offset + a.length, OFFSET_WIDTHS.get(a.dtype, 0), WIDTHS.get(_head(a.dtype), 0)
+    if a.null_count or b.null_count or a.children or not (width or size) or {a.device, b.device} != {HOST}:
+        return False
+    count = (end + 1) * width
+    if width and a.read(a.offsets, count, 0) != b.read(b.offsets, count, 0):
+        return False
+    count = a.offset_at(end, 0) if width else end * size
+    return a.read(a.data, count, 0) == b.read(b.data, count, 0)
 
 
 def target_of(made: Any, path: Tuple[int, ...], found: Dict[Tuple[int, ...], Any]) -> Any:

@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union, overload
 
 from . import _convert, _core, _fetch, _floats, _frames, _series, _values
-from ._buffers import AsBytes, Buffers, Validity, cuda_interface, dlpack
+from ._buffers import AsBytes, Buffers, Exchange, Validity
 from ._held import Parts, Rows
 from ._layout import CPU, CUDA, DATA, MASK, OFFSETS, ROCM, called
 from .cuda import handle_or_zero
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas
 
 
-class _Sequence(Parts):
+class _Sequence(Exchange, Parts):
     """The base of Array, Column and Bytes."""
 
     __slots__ = ()
@@ -59,28 +59,6 @@ class _Sequence(Parts):
                 f"{called(self)} has nulls, for which {what} has no place: "
                 "use .buffers, or Arrow"
             )
-
-    @property
-    def __cuda_array_interface__(self) -> Dict[str, Any]:
-        if self._ordinal < 0:
-            raise AttributeError("__cuda_array_interface__: the object is on the host")
-        try:
-            interface = cuda_interface(self._view())
-        except BufferError as error:
-            raise AttributeError(f"__cuda_array_interface__: {error}") from None
-        self._wait_ready(0)
-        return interface
-
-    def __dlpack__(
-        self, *, stream: Optional[int] = None, max_version: Optional[Tuple[int, int]] = None,
-        dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None,
-    ) -> Any:
-        """A DLPack capsule; marked read-only if the consumer asks for a version with that mark.
-
-        BufferError: there are nulls, or the elements are strings or of another type that DLPack lacks.
-        """
-        self._no_nulls("DLPack")
-        return dlpack(self._view(), self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> Tuple[int, int]:
         return (CPU, 0) if self._ordinal < 0 else (ROCM if self.device.startswith("HIP-") else CUDA, self._ordinal)
@@ -146,15 +124,6 @@ class _Sequence(Parts):
         self._wait_ready(0)
         view = self._view()
         return Buffer.from_handle(view.pointer if view.nbytes else 0, view.nbytes, owner=view)
-
-    def to_torch(self) -> Any:
-        """A PyTorch tensor over the same memory. Do not write to it: a write ends in a fault."""
-        import torch
-
-        if self._dtype not in _floats.SMALL:
-            return torch.from_dlpack(self)
-        self._no_nulls("PyTorch")
-        return torch.from_dlpack(AsBytes(self)).view(_floats.torch_dtype(self._dtype))
 
     def __iter__(self) -> Iterator[Any]:
         rows: Any = self.tolist() if self.ndim == 1 else self.to_numpy()

@@ -119,6 +119,46 @@ class Book:
             return wanted.request
 
 
+class Requests:
+    """What providers of both kinds do with requests. Theirs are `_core`, the connection, `_book`, _load_later() and _sent()."""
+
+    _core: Any
+    _book: Book
+
+    def _load_later(self, wanted: Wanted) -> None:
+        """Has the name made when its turn comes."""
+        raise NotImplementedError
+
+    def _sent(self) -> None:
+        """An answer is to be sent that the socket may have had no room for."""
+        raise NotImplementedError
+
+    def _on_wanted(self, name: Optional[str], request: int, uid: int, gid: int) -> None:
+        if name is None:
+            self._book.over(request)
+            return
+        refused = self._book.refused(name)
+        if refused is not None:
+            self._say_no(request, refused)
+            return
+        wanted = self._book.ask(name, request, uid, gid)
+        if wanted is not None:
+            self._load_later(wanted)
+
+    def _decline(self, wanted: Wanted, error: BaseException) -> None:
+        refused = refusal(error)
+        self._say_no(self._book.fail(wanted, refused), refused)
+
+    def _say_no(self, request: int, refused: Refusal) -> None:
+        if not request or self._core.closed:
+            return
+        try:
+            self._core._decline(request, *refused)
+            self._sent()
+        except _errors.Error:
+            pass  # the connection is lost, and the request with it
+
+
 class Turns:
     """Names that wait to be loaded. Users take turns, so that nobody waits behind all that one user wants."""
 
@@ -174,7 +214,7 @@ class _Load:
         self.replaced = False  # another thread has taken its thread's place
 
 
-class _Work:
+class _Work(Requests):
     """A provider's own connection, a thread that listens to it, and threads that load.
 
     It has no reference to the Provider, so that the Provider's finalizer can end it.
@@ -184,14 +224,14 @@ class _Work:
         self, client: Any, prefix: str, load: Callable[[Wanted], Any], threads: int, load_timeout: Optional[float],
         keep_refusals: float, options: Dict[str, Any],
     ):
-        self.client = client
+        self.client = self._core = client
         self.prefix = prefix
         self.load = load
         self.load_timeout = load_timeout
         self.options = options
         self.ending = False
         self.process = os.getpid()
-        self.book = Book(keep_refusals)
+        self._book = Book(keep_refusals)
         self.lock = threading.Lock()
         self.loads: Set[_Load] = set()
         self.spare = threads  # that may take the place of threads whose loads are late
@@ -233,17 +273,11 @@ class _Work:
         for thread in self.threads:
             thread.start()
 
-    def _on_wanted(self, name: Optional[str], request: int, uid: int, gid: int) -> None:
-        if name is None:
-            self.book.over(request)
-            return
-        refused = self.book.refused(name)
-        if refused is not None:
-            self._say_no(request, refused)
-            return
-        wanted = self.book.ask(name, request, uid, gid)
-        if wanted is not None:
-            self.tasks.put(wanted)
+    def _load_later(self, wanted: Wanted) -> None:
+        self.tasks.put(wanted)
+
+    def _sent(self) -> None:
+        self.wake()  # the listening thread sends it
 
     def wake(self) -> None:
         try:
@@ -276,7 +310,7 @@ class _Work:
 
     def _again(self) -> None:
         """Provides again, on a new connection or after a refusal. The daemon sends open requests again."""
-        self.book.over(0)
+        self._book.over(0)
         try:
             if self.failure is not None:
                 self._sleep(PAUSE, False)
@@ -292,7 +326,7 @@ class _Work:
             if wanted is None:
                 return
             seen = wanted.request
-            if seen == 0 and self.book.drop(wanted, 0):
+            if seen == 0 and self._book.drop(wanted, 0):
                 continue
             load = _Load(wanted, time.monotonic() + (self.load_timeout or math.inf))
             with self.lock:
@@ -305,7 +339,7 @@ class _Work:
                 if self._in_time(load):
                     self._decline(wanted, error)
             if load.late:
-                self.book.refuse(wanted, 0, (0, ""))
+                self._book.refuse(wanted, 0, (0, ""))
             if load.replaced:
                 with self.lock:
                     self.spare += 1
@@ -325,7 +359,7 @@ class _Work:
         a load ends, its name is refused without another one. Returns the seconds until the next look; None: for now
         none is needed.
         """
-        if self.load_timeout is None or self.book.empty():
+        if self.load_timeout is None or self._book.empty():
             return None
         now = time.monotonic()
         with self.lock:
@@ -335,9 +369,9 @@ class _Work:
                 load.late = True
                 load.replaced = self.spare > 0
                 self.spare -= load.replaced
-                self.book.refuse(load.wanted, math.inf, refusal(overdue(self.load_timeout)))
+                self._book.refuse(load.wanted, math.inf, refusal(overdue(self.load_timeout)))
         for load in late:
-            self._say_no(self.book.give_up(load.wanted), refusal(overdue(self.load_timeout)))
+            self._say_no(self._book.give_up(load.wanted), refusal(overdue(self.load_timeout)))
             self.threads.remove(load.thread)  # nobody waits for it
             if load.replaced:
                 self.threads.append(self._loader(len(self.threads)))
@@ -356,24 +390,11 @@ class _Work:
 
     def _made(self, wanted: Wanted, seen: int) -> None:
         """Ends the requests that came meanwhile, too: the object answers them, unless it is deleted already."""
-        while not self.book.drop(wanted, seen):
+        while not self._book.drop(wanted, seen):
             seen = wanted.request
             if seen and wanted not in self.client:
                 self.tasks.put(wanted)
                 return
-
-    def _decline(self, wanted: Wanted, error: BaseException) -> None:
-        refused = refusal(error)
-        self._say_no(self.book.fail(wanted, refused), refused)
-
-    def _say_no(self, request: int, refused: Refusal) -> None:
-        if not request:
-            return
-        try:
-            self.client._decline(request, *refused)
-            self.wake()  # the listening thread sends what the socket had no room for
-        except _errors.Error:
-            pass  # the connection is lost, and the request with it
 
     # ---- the end ----
 

@@ -7,10 +7,10 @@ import inspect
 from typing import Any, Awaitable, Callable, Dict, Optional, Set
 
 from . import _errors
-from ._provide import PAUSE, Book, Refusal, Turns, Wanted, overdue, refusal
+from ._provide import PAUSE, Book, Requests, Turns, Wanted, overdue
 
 
-class Provider:
+class Provider(Requests):
     """The result of aio.Client.provide(): close(), aclose() or the end of an `async with` ends it.
 
     It has a connection of its own, which it closes.
@@ -20,7 +20,7 @@ class Provider:
         self, client: Any, prefix: str, load: Callable[[Wanted], Awaitable[Any]], tasks: int,
         load_timeout: Optional[float], keep_refusals: float, options: Dict[str, Any],
     ):
-        self._client = client
+        self._client, self._core = client, client._client
         self._prefix = prefix
         self._load = load
         self._load_timeout = load_timeout
@@ -55,8 +55,8 @@ class Provider:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(self._on_wanted, *request)
 
-        await self._client._request(self._client._client._provide_async, self._prefix, on_wanted)
-        self._connection = self._client._client._connections
+        await self._client._request(self._core._provide_async, self._prefix, on_wanted)
+        self._connection = self._core._connections
 
     async def _keep(self) -> None:
         """Provides again on each connection that takes the place of one that was lost."""
@@ -70,16 +70,8 @@ class Provider:
                 except _errors.Error:
                     await asyncio.sleep(PAUSE)
 
-    def _on_wanted(self, name: Optional[str], request: int, uid: int, gid: int) -> None:
-        if name is None:
-            self._book.over(request)
-            return
-        refused = self._book.refused(name)
-        if refused is not None:
-            self._say_no(request, refused)
-            return
-        wanted = self._book.ask(name, request, uid, gid)
-        if wanted is not None and not self.closed:
+    def _load_later(self, wanted: Wanted) -> None:
+        if not self.closed:
             self._turns.put(wanted)
             task = asyncio.ensure_future(self._serve())
             self._tasks.add(task)
@@ -133,18 +125,8 @@ class Provider:
         elif not await self._is_there(wanted):
             raise LookupError(f"the provider of {self._prefix!r} gave nothing")
 
-    def _decline(self, wanted: Wanted, error: BaseException) -> None:
-        refused = refusal(error)
-        self._say_no(self._book.fail(wanted, refused), refused)
-
-    def _say_no(self, request: int, refused: Refusal) -> None:
-        if not request or self.closed:
-            return
-        try:
-            self._client._client._decline(request, *refused)
-            self._client._arm()
-        except _errors.Error:
-            pass  # the connection is lost, and the request with it
+    def _sent(self) -> None:
+        self._client._arm()
 
     def _stop(self) -> None:
         """Ends the provider's requests; loads under way go on."""
@@ -152,7 +134,7 @@ class Provider:
             self._keeper.cancel()
         if not self.closed:
             try:
-                self._client._client._provide_end(self._prefix)
+                self._core._provide_end(self._prefix)
             except _errors.Error:
                 pass
 

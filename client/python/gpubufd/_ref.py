@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import os
 from typing import Any, Callable, List, Optional
 
 from . import _core
 
-_connect: List[Callable[[Optional[str]], Any]] = []  # connect()
+_connect: List[Callable[[Optional[str]], Any]] = []  # default_client()
 
 
 def set_connect(connect: Callable[[Optional[str]], Any]) -> None:
-    """The function that connects, which is above this module."""
+    """The function that gives this process' connection, which is above this module."""
     _connect[:] = [connect]
 
 
@@ -37,14 +35,8 @@ class Ref:
 
         Stale: the version is gone, since its name was deleted or has another object now.
         """
-        own: Any = client or _client_of(self.path, os.getpid())
+        own: Any = client or _connect[0](self.path)
         return own.get(self)
 
     def __repr__(self) -> str:
         return f"gpubufd.Ref({self.name!r}, {self.version})"
-
-
-@functools.lru_cache(maxsize=None)
-def _client_of(path: Optional[str], process: int) -> Any:
-    """The connection of a process, which its children by fork() do not share."""
-    return _connect[0](path)

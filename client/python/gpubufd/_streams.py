@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, AsyncIterator, Dict, Iterator, Optional, Tuple
+from typing import Any, AsyncIterator, Iterator, Optional, Tuple
 
-from . import _core, _errors, _floats, _params, cuda
-from ._buffers import AsBytes, cuda_interface, dlpack
+from . import _core, _errors, _params, cuda
+from ._buffers import Exchange
 
 
 def _work(stream: Any) -> int:
@@ -17,7 +17,7 @@ def _wait_ms(timeout: Optional[float]) -> int:
     return -1 if timeout is None else _params.ms(timeout)
 
 
-class Frame:
+class Frame(Exchange):
     """One frame, in its slot. `array` is NumPy's on the host; CuPy, numba and PyTorch take the frame itself on a GPU.
 
     `number` grows, and numbers of one writer follow one another; `missed` frames were not read before it; `time_ns` is
@@ -41,6 +41,10 @@ class Frame:
             return array.astype(dtype)
         return array.copy() if copy else array
 
+    @property
+    def _dtype(self) -> str:
+        return str(self._stream.dtype)
+
     def _view(self) -> Any:
         return self._stream._object._view()._at(self._slot)
 
@@ -50,31 +54,6 @@ class Frame:
     def _read(self, which: int, offset: int, address: int, count: int, stream: int) -> None:
         self._wait_ready(stream)
         self._stream._object._read(which, self._slot * self._view().nbytes + offset, address, count, stream)
-
-    @property
-    def __cuda_array_interface__(self) -> Dict[str, Any]:
-        interface = cuda_interface(self._view())
-        self._wait_ready(0)
-        return interface
-
-    def __dlpack__(
-        self, *, stream: Optional[int] = None, max_version: Optional[Tuple[int, int]] = None,
-        dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None,
-    ) -> Any:
-        """A DLPack capsule; marked read-only if the consumer asks for a version with that mark."""
-        return dlpack(self._view(), self, stream, max_version, dl_device, copy)
-
-    def __dlpack_device__(self) -> Tuple[int, int]:
-        device: Tuple[int, int] = self._view().device
-        return device
-
-    def to_torch(self) -> Any:
-        """A PyTorch tensor over the same memory, to be used until the frame is given back."""
-        import torch
-
-        if self._stream.dtype not in _floats.SMALL:
-            return torch.from_dlpack(self)
-        return torch.from_dlpack(AsBytes(self)).view(_floats.torch_dtype(self._stream.dtype))
 
     def wait(self, *, stream: Any = None) -> None:
         """Lets work on `stream` begin when the frame is complete; for frames that were read `ahead`.

@@ -12,10 +12,10 @@ import fcntl
 import os
 import pathlib
 import threading
-from typing import Any, BinaryIO, Callable, Dict, Iterator, Mapping, Optional, Tuple
+from typing import Any, BinaryIO, Callable, Iterator, Mapping, Optional, Tuple
 
 from . import _bundle, _client, _convert, _core, _errors, _packing, _params, cuda
-from ._client import Client
+from ._client import Client, default_client
 from ._files import FilePath
 from ._layout import BUNDLE, DATA
 from ._params import Evict, Mode, Seconds
@@ -80,20 +80,6 @@ def _alone(file: BinaryIO) -> Iterator[None]:
     finally:
         if locked:  # a child of fork() has the file open, too
             fcntl.flock(file, fcntl.LOCK_UN)
-
-
-_clients: Dict[Tuple[int, Optional[str]], Client] = {}
-_connecting = threading.Lock()
-
-
-def default_client(path: Optional[str] = None) -> Client:
-    """The process' own connection for calls without a client; made at its first use."""
-    key = os.getpid(), path or os.environ.get("GPUBUFD_SOCKET")
-    with _connecting:
-        found = _clients.get(key)
-        if found is None or found.closed:
-            found = _clients[key] = _client.connect(path)
-        return found
 
 
 def _published(client: Client, name: str, derived: bool) -> Optional[_bundle.Bundle]:

@@ -6,8 +6,8 @@
         async for event in client.watch("sales/"):
             ...
 
-Calls do not block the loop while they wait for the daemon or for a GPU. Three exceptions block it for a round trip:
-connect(), put(wait=False), and put() of a dictionary column in several pieces. Another thread reads and writes files,
+Calls do not block the loop while they wait for the daemon or for a GPU. Two exceptions block it for a round trip:
+connect() and put(wait=False). Another thread reads and writes files,
 for save() and load(). Copies from or to the host are made in the loop's thread, 16 MiB at a time, with other tasks in
 between. A client belongs to the loop that it was connected in.
 """
@@ -214,10 +214,7 @@ class Client(Calls):
             return await self._queue(name, plan, on, opts)
         await self._settle(plan, on)
         if plan.kind == "arrow":
-            try:
-                plan.into_columns()
-            except _nodes.Joined:  # a dictionary in several pieces, which only the library joins
-                return self._client._put_arrow(name, plan.source, plan.table, opts)
+            plan.into_columns()
         layout, copies = _layout_and_copies(plan)
         made = await self._do("_create", name, layout, opts)
         try:

@@ -15,10 +15,9 @@ from fsspec import register_implementation
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from . import _errors
-from ._client import Client
+from ._client import Client, default_client
 from ._files import content
 from ._told import Info
-from ._weights import default_client
 
 
 _APART = frozenset((".", ".."))

@@ -31,8 +31,8 @@ import ray
 import torch
 
 from . import _errors
+from ._client import default_client
 from ._params import Seconds
-from ._weights import default_client
 from .torch import get_state_dict, put_state_dict
 
 try:

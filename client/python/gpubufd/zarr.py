@@ -16,9 +16,8 @@ from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Sto
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from . import _errors
-from ._client import Client
+from ._client import Client, default_client
 from ._files import content
-from ._weights import default_client
 
 
 def _slice(of: Optional[ByteRequest]) -> slice:

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/python/src/concat.h"
 #include "client/python/src/object.h"
 #include "client/python/src/options.h"
 #include "client/python/src/reconnect.h"
@@ -329,10 +328,11 @@ PyObject *core_nodes(PyObject *module, PyObject *args)
  * metadata, which may be left out, are bytes as Arrow encodes them. All of it is borrowed, and
  * stays as it is until the call returns.
  */
+#define IN_PIECES 1 /* of build(): an array is in several, or in none */
+
 struct block { /* what is given back at the end */
     struct block *next;
     Py_buffer buffer;
-    struct ArrowArray array;
 };
 
 struct sources {
@@ -356,8 +356,6 @@ static void sources_end(struct sources *sources)
     for (struct block *block = sources->blocks; block; block = block->next) {
         if (block->buffer.obj)
             PyBuffer_Release(&block->buffer);
-        if (block->array.release)
-            block->array.release(&block->array);
     }
     sources->blocks = NULL;
     gb_pool_end(&sources->pool);
@@ -390,8 +388,7 @@ static const struct ArrowArray *host_array(PyObject *capsule)
     return NULL;
 }
 
-static int build_capsules(struct sources *sources, PyObject *source, struct ArrowSchema *schema,
-                          struct ArrowArray *array)
+static int build_capsules(PyObject *source, struct ArrowSchema *schema, struct ArrowArray *array)
 {
     PyObject *head, *list;
 
@@ -404,24 +401,13 @@ static int build_capsules(struct sources *sources, PyObject *source, struct Arro
         PyErr_SetString(PyExc_ValueError, "the Arrow schema has been released");
         return -1;
     }
+    if (PyList_Size(list) != 1)
+        return IN_PIECES;
+    const struct ArrowArray *found = host_array(PyList_GetItem(list, 0));
+    if (!found)
+        return -1;
     *schema = *from;
-    size_t count = (size_t)PyList_Size(list);
-    const struct ArrowArray **arrays = pool_take(&sources->pool, count, sizeof(*arrays));
-    if (!arrays)
-        return -1;
-    for (size_t i = 0; i < count; i++) {
-        arrays[i] = host_array(PyList_GetItem(list, (Py_ssize_t)i));
-        if (!arrays[i])
-            return -1;
-    }
-    if (count == 1) {
-        *array = *arrays[0];
-        return 0;
-    }
-    struct block *block = sources_block(sources);
-    if (!block || concat_arrays(schema, arrays, count, array) < 0)
-        return -1;
-    block->array = *array;
+    *array = *found;
     return 0;
 }
 
@@ -467,9 +453,11 @@ static int build_children(struct sources *sources, PyObject *tuple, struct Arrow
     for (Py_ssize_t i = 0; i < count; i++) {
         const char *name;
         PyObject *child;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "sO:child", &name, &child) ||
-            build(sources, child, &schemas[i], &arrays[i]) < 0)
+        if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "sO:child", &name, &child))
             return -1;
+        int r = build(sources, child, &schemas[i], &arrays[i]);
+        if (r != 0)
+            return r;
         schemas[i].name = name;
         if (strcmp(schema->format, "+m") == 0) { /* entries and keys of a map cannot be null */
             schemas[i].flags &= ~ARROW_FLAG_NULLABLE;
@@ -498,11 +486,11 @@ static int build_parts(struct sources *sources, PyObject *source, struct ArrowSc
         return -1;
     array->length = length;
     array->null_count = null_count;
-    if (build_buffers(sources, buffers, array) < 0 ||
-        build_children(sources, children, schema, array) < 0)
-        return -1;
-    if (dictionary == Py_None)
-        return 0;
+    int r = build_buffers(sources, buffers, array);
+    if (r == 0)
+        r = build_children(sources, children, schema, array);
+    if (r != 0 || dictionary == Py_None)
+        return r;
     schema->dictionary = pool_take(&sources->pool, 1, sizeof(*schema->dictionary));
     array->dictionary = pool_take(&sources->pool, 1, sizeof(*array->dictionary));
     if (!schema->dictionary || !array->dictionary)
@@ -520,12 +508,14 @@ static int build(struct sources *sources, PyObject *source, struct ArrowSchema *
     if (Py_EnterRecursiveCall(" in a column"))
         return -1;
     bool parts = PyTuple_Size(source) != 2;
-    int r = parts ? build_parts(sources, source, schema, array)
-                  : build_capsules(sources, source, schema, array);
+    int r =
+        parts ? build_parts(sources, source, schema, array) : build_capsules(source, schema, array);
     Py_LeaveRecursiveCall();
     return r;
 }
 
+/* put_arrow(name, source, as_table, options): the version; None: nothing was put, since an array of
+   the source is in several pieces. */
 PyObject *client_put_arrow(PyObject *self, PyObject *args)
 {
     const char *name;
@@ -543,7 +533,10 @@ PyObject *client_put_arrow(PyObject *self, PyObject *args)
     struct ArrowSchema schema;
     struct ArrowArray array;
     PyObject *result = NULL;
-    if (build(&sources, source, &schema, &array) == 0) {
+    int r = build(&sources, source, &schema, &array);
+    if (r == IN_PIECES) {
+        result = new_ref(Py_None);
+    } else if (r == 0) {
         int status;
         uint64_t version = 0;
         options.version = &version;
@@ -621,7 +614,7 @@ PyObject *core_capsules(PyObject *module, PyObject *source)
     struct shared_sources *shared = calloc(1, sizeof(*shared));
     struct ArrowSchema *schema = calloc(1, sizeof(*schema));
     struct ArrowArray *array = calloc(1, sizeof(*array));
-    if (!shared || !schema || !array || build(&shared->sources, source, schema, array) < 0) {
+    if (!shared || !schema || !array || build(&shared->sources, source, schema, array) != 0) {
         if (shared)
             sources_end(&shared->sources);
         free(shared);

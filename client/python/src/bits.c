@@ -25,8 +25,9 @@ static void copy_bit(unsigned char *to, int64_t at, const unsigned char *from, i
         to[at / 8] |= (unsigned char)(1u << (at % 8));
 }
 
-void copy_bits(unsigned char *to, int64_t at, const unsigned char *from, int64_t start,
-               int64_t length)
+/* ORs bits [start, start + length) into those from `at` on, which are 0. */
+static void copy_bits(unsigned char *to, int64_t at, const unsigned char *from, int64_t start,
+                      int64_t length)
 {
     for (; length > 0 && at % 8 != 0; length--)
         copy_bit(to, at++, from, start++);

@@ -37,22 +37,10 @@ static struct gpubuf_bundle *bundle_of(PyObject *self)
     if (!bundle)                                                                                   \
     return NULL
 
-static PyObject *shape_of(const struct gpubuf_tensor *tensor)
-{
-    PyObject *tuple = PyTuple_New((Py_ssize_t)tensor->ndim);
-
-    for (unsigned i = 0; tuple && i < tensor->ndim; i++) {
-        PyObject *extent = PyLong_FromUnsignedLongLong(tensor->shape[i]);
-        if (!extent || PyTuple_SetItem(tuple, (Py_ssize_t)i, extent) < 0)
-            Py_CLEAR(tuple);
-    }
-    return tuple;
-}
-
 /* (name, dtype, shape, offset, bytes) */
 static PyObject *entry_of(const struct gpubuf_tensor *tensor)
 {
-    PyObject *shape = shape_of(tensor);
+    PyObject *shape = tuple_of((const int64_t *)tensor->shape, tensor->ndim);
 
     return shape ? Py_BuildValue("(ssNKK)", tensor->name, tensor->dtype, shape,
                                  (unsigned long long)tensor->offset,

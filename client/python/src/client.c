@@ -37,7 +37,6 @@ static void client_end(struct client *self, bool release_objects)
 
 static void client_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     PyObject *kind, *error, *traceback; /* callbacks run here, perhaps with an exception set */
 
     PyErr_Fetch(&kind, &error, &traceback);
@@ -45,9 +44,7 @@ static void client_dealloc(PyObject *object)
     free(((struct client *)object)->path);
     free(((struct client *)object)->name);
     PyErr_Restore(kind, error, traceback);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    type_free(object);
 }
 
 static char *copy_of(const char *text, bool *failed)
@@ -71,8 +68,7 @@ static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *keywor
                                      &options.resume_ms, &options.cache_leases, &patient))
         return NULL;
     options.cache_bytes = cache_bytes;
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    struct client *self = (struct client *)allocate(type, 0);
+    struct client *self = type_new(type);
     if (!self)
         return NULL;
     bool failed = false;

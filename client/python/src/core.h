@@ -41,6 +41,36 @@ static inline PyObject *new_ref(PyObject *object)
     return object;
 }
 
+/* A new instance of a type. */
+static inline void *type_new(PyTypeObject *type)
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+
+    return allocate(type, 0);
+}
+
+/* The end of each tp_dealloc. */
+static inline void type_free(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+    release(object);
+    Py_DECREF(type);
+}
+
+static inline PyObject *tuple_of(const int64_t *numbers, size_t count)
+{
+    PyObject *tuple = PyTuple_New((Py_ssize_t)count);
+
+    for (size_t i = 0; tuple && i < count; i++) {
+        PyObject *number = PyLong_FromLongLong(numbers[i]);
+        if (!number || PyTuple_SetItem(tuple, (Py_ssize_t)i, number) < 0)
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
 static inline int add_to_module(PyObject *module, const char *name, PyObject *value)
 {
     return PyObject_SetAttrString(module, name, value);

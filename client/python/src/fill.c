@@ -67,8 +67,7 @@ static PyObject *fill_new(PyTypeObject *type, PyObject *args, PyObject *keywords
                                            (size_t)PyTuple_Size(tuple), NULL, &fill));
     free(ranges);
     gpubuf_release(object);
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    struct fill *self = status < 0 ? NULL : (struct fill *)allocate(type, 0);
+    struct fill *self = status < 0 ? NULL : type_new(type);
     if (self) {
         *self = (struct fill){.ob_base = self->ob_base,
                               .link = link,
@@ -107,13 +106,9 @@ static PyObject *fill_end(PyObject *object, PyObject *unused)
 
 static void fill_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
-
     Py_XDECREF(fill_end(object, NULL));
     link_put(((struct fill *)object)->link);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    type_free(object);
 }
 
 /* wait(at=0, bytes=all): until these bytes of the buffer are there. */

@@ -48,11 +48,10 @@ PyObject *make_error(int status, const char *message)
     return PyObject_CallFunction(error_factory, "isN", status, gpubuf_errkind(status), text);
 }
 
-PyObject *raise_status(const struct link *link, int status)
+void *raise_error(int status, const char *message)
 {
-    if (status == GPUBUF_E_NO_MEMORY)
-        return PyErr_NoMemory();
-    PyObject *error = make_error(status, gpubuf_errmsg(link ? link->client : NULL));
+    PyObject *error = make_error(status, message);
+
     if (error) {
         PyErr_SetObject((PyObject *)Py_TYPE(error), error);
         Py_DECREF(error);
@@ -60,15 +59,18 @@ PyObject *raise_status(const struct link *link, int status)
     return NULL;
 }
 
+PyObject *raise_status(const struct link *link, int status)
+{
+    if (status == GPUBUF_E_NO_MEMORY)
+        return PyErr_NoMemory();
+    return raise_error(status, gpubuf_errmsg(link ? link->client : NULL));
+}
+
 int link_check(const struct link *link)
 {
     if (link && !link->closed)
         return 0;
-    PyObject *error = make_error(GPUBUF_E_CLOSED, "the connection is closed");
-    if (error) {
-        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-        Py_DECREF(error);
-    }
+    raise_error(GPUBUF_E_CLOSED, "the connection is closed");
     return -1;
 }
 

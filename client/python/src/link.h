@@ -27,6 +27,8 @@ struct link *link_enter(struct link *link);
 
 /* Raises the exception for a failed call of libgpubuf, with the thread's last message. */
 PyObject *raise_status(const struct link *link, int status);
+/* Raises an error of the package's; NULL. */
+void *raise_error(int status, const char *message);
 /* The exception itself; NULL with another one set if there is no memory. */
 PyObject *make_error(int status, const char *message);
 /* Raises gpubufd.Closed if the link is closed. -1 if so. */

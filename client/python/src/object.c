@@ -8,8 +8,7 @@ PyObject *object_wrap(struct link *link, struct gpubuf_object *object)
 {
     unsigned kind = gpubuf_kind(object);
     PyTypeObject *type = kind < KINDS && kinds[kind] ? (PyTypeObject *)kinds[kind] : object_type;
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    struct object *self = (struct object *)allocate(type, 0);
+    struct object *self = type_new(type);
 
     if (!self) {
         gpubuf_release(object);
@@ -51,13 +50,7 @@ struct gpubuf_object *object_use(const struct object *self)
 {
     if (self->object)
         return self->object;
-    PyObject *error =
-        make_error(GPUBUF_E_CLOSED, "the object has been released, or its connection closed");
-    if (error) {
-        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-        Py_DECREF(error);
-    }
-    return NULL;
+    return raise_error(GPUBUF_E_CLOSED, "the object has been released, or its connection closed");
 }
 
 PyObject *core_set_kinds(PyObject *module, PyObject *args)

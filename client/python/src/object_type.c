@@ -15,12 +15,8 @@
 
 static void object_dealloc(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
-
     object_drop((struct object *)self);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(self);
-    Py_DECREF(type);
+    type_free(self);
 }
 
 static PyObject *object_raise(const struct object *self, int status)
@@ -79,22 +75,8 @@ static PyObject *get_released(PyObject *self, void *closure)
     return PyBool_FromLong(((struct object *)self)->object == NULL);
 }
 
-static PyObject *numbers_of(const struct gpubuf_object *object, bool strides)
-{
-    unsigned ndim = gpubuf_ndim(object);
-    PyObject *tuple = PyTuple_New((Py_ssize_t)ndim);
-
-    for (unsigned i = 0; tuple && i < ndim; i++) {
-        PyObject *number = strides ? PyLong_FromLongLong((long long)gpubuf_strides(object)[i])
-                                   : PyLong_FromUnsignedLongLong(gpubuf_shape(object)[i]);
-        if (!number || PyTuple_SetItem(tuple, (Py_ssize_t)i, number) < 0)
-            Py_CLEAR(tuple);
-    }
-    return tuple;
-}
-
-GETTER(shape, numbers_of(object, false))
-GETTER(strides, numbers_of(object, true))
+GETTER(shape, tuple_of((const int64_t *)gpubuf_shape(object), gpubuf_ndim(object)))
+GETTER(strides, tuple_of(gpubuf_strides(object), gpubuf_ndim(object)))
 
 /* ---- nulls ---- */
 
@@ -255,6 +237,16 @@ static PyObject *object_buffer(PyObject *self, PyObject *which)
     return view_of_buffer((struct object *)self, (enum gpubuf_which)index);
 }
 
+/* Makes `result` of a call that may wait, without the GIL: `value`, or NULL with an exception. */
+#define CALL(self, object, value, call)                                                            \
+    struct link *link = link_get(((struct object *)(self))->link);                                 \
+    gpubuf_retain(object);                                                                         \
+    int status;                                                                                    \
+    WITHOUT_GIL(status = call);                                                                    \
+    PyObject *result = status < 0 ? raise_status(link, status) : new_ref(value);                   \
+    gpubuf_release(object);                                                                        \
+    link_put(link)
+
 /* read(which, offset, address, bytes, stream) and write(…): the memory at `address` must stay until
    the copy is done. */
 static PyObject *copy(PyObject *self, PyObject *args, bool write)
@@ -265,20 +257,10 @@ static PyObject *copy(PyObject *self, PyObject *args, bool write)
     USE(object, self);
     if (!PyArg_ParseTuple(args, "iKKKK", &which, &offset, &address, &bytes, &stream))
         return NULL;
-    struct link *link = link_get(((struct object *)self)->link);
-    gpubuf_retain(object);
     void *data = (void *)(uintptr_t)address, *on = (void *)(uintptr_t)stream;
-    int status;
-    PyObject *result = NULL;
-    WITHOUT_GIL(status =
-                    write ? gpubuf_write(object, (enum gpubuf_which)which, offset, data, bytes, on)
-                          : gpubuf_read(object, (enum gpubuf_which)which, offset, data, bytes, on));
-    if (status < 0)
-        raise_status(link, status);
-    else
-        result = new_ref(Py_None);
-    gpubuf_release(object);
-    link_put(link);
+    CALL(self, object, Py_None,
+         write ? gpubuf_write(object, (enum gpubuf_which)which, offset, data, bytes, on)
+               : gpubuf_read(object, (enum gpubuf_which)which, offset, data, bytes, on));
     return result;
 }
 
@@ -298,13 +280,7 @@ static PyObject *object_wait_ready(PyObject *self, PyObject *stream)
     void *on = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(stream);
     if (PyErr_Occurred())
         return NULL;
-    struct link *link = link_get(((struct object *)self)->link);
-    gpubuf_retain(object);
-    int status;
-    WITHOUT_GIL(status = gpubuf_wait_ready(object, on));
-    PyObject *result = status < 0 ? raise_status(link, status) : new_ref(Py_None);
-    gpubuf_release(object);
-    link_put(link);
+    CALL(self, object, Py_None, gpubuf_wait_ready(object, on));
     return result;
 }
 
@@ -355,15 +331,10 @@ static PyObject *object_seal(PyObject *self, PyObject *args)
     int64_t *null_counts;
     if (parse_null_counts(counts, object, &null_counts) < 0)
         return NULL;
-    struct link *link = link_get(((struct object *)self)->link);
-    gpubuf_retain(object);
-    int status;
-    WITHOUT_GIL(status = stream ? gpubuf_seal_on(object, null_counts, (void *)(uintptr_t)stream)
-                                : gpubuf_seal(object, null_counts));
+    CALL(self, object, Py_None,
+         stream ? gpubuf_seal_on(object, null_counts, (void *)(uintptr_t)stream)
+                : gpubuf_seal(object, null_counts));
     free(null_counts);
-    PyObject *result = status < 0 ? raise_status(link, status) : new_ref(Py_None);
-    gpubuf_release(object);
-    link_put(link);
     return result;
 }
 
@@ -380,13 +351,7 @@ static PyObject *object_pin_memory(PyObject *self, PyObject *unused)
 {
     (void)unused;
     USE(object, self);
-    struct link *link = link_get(((struct object *)self)->link);
-    gpubuf_retain(object);
-    int status;
-    WITHOUT_GIL(status = gpubuf_pin_memory(object));
-    PyObject *result = status < 0 ? raise_status(link, status) : new_ref(self);
-    gpubuf_release(object);
-    link_put(link);
+    CALL(self, object, self, gpubuf_pin_memory(object));
     return result;
 }
 

@@ -109,8 +109,7 @@ static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *keywords
         PyErr_SetString(PyExc_ValueError, "expected an unsealed object to make a Pool of");
         return NULL;
     }
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    struct pool_object *self = (struct pool_object *)allocate(type, 0);
+    struct pool_object *self = type_new(type);
     struct pool *pool = self ? calloc(1, sizeof(*pool)) : NULL;
     if (!pool) {
         Py_XDECREF((PyObject *)self);
@@ -135,15 +134,12 @@ static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *keywords
 static void pool_dealloc(PyObject *object)
 {
     struct pool *pool = ((struct pool_object *)object)->pool;
-    PyTypeObject *type = Py_TYPE(object);
 
     if (pool) {
         (void)pthread_mutex_lock(&lock);
         put_and_unlock(pool);
     }
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    type_free(object);
 }
 
 /* enter(): this thread allocates from the Pool until leave(). ValueError: it already does. */

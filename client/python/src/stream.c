@@ -60,8 +60,7 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *keywor
                                                   &options, &stream));
     else
         WITHOUT_GIL(status = gpubuf_stream_open(link->client, name, &options, &stream));
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    struct stream *self = status < 0 ? NULL : (struct stream *)allocate(type, 0);
+    struct stream *self = status < 0 ? NULL : type_new(type);
     if (self) {
         *self = (struct stream){.ob_base = self->ob_base, .link = link, .stream = stream};
         return (PyObject *)self;
@@ -126,12 +125,8 @@ static PyObject *stream_close(PyObject *object, PyObject *unused)
 
 static void stream_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
-
     Py_XDECREF(stream_close(object, NULL));
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    type_free(object);
 }
 
 static PyObject *describe(const struct gpubuf_frame *frame)

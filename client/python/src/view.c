@@ -15,16 +15,12 @@ static PyTypeObject *view_class; /* the subclass to make; NULL: none */
 
 static struct view *view_new(void)
 {
-    PyTypeObject *type = view_class ? view_class : view_type;
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-
-    return (struct view *)allocate(type, 0);
+    return type_new(view_class ? view_class : view_type);
 }
 
 static void view_dealloc(PyObject *object)
 {
     struct view *self = (struct view *)object;
-    PyTypeObject *type = Py_TYPE(object);
 
     gpubuf_release(self->object);
     link_put(self->link);
@@ -39,9 +35,7 @@ static void view_dealloc(PyObject *object)
         if (tensor->deleter)
             tensor->deleter(tensor);
     }
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    type_free(object);
 }
 
 static void set_dtype(struct view *view, const char *dtype)
@@ -638,18 +632,6 @@ static PyObject *view_at(PyObject *object, PyObject *index)
 
 /* ---- what Python sees ---- */
 
-static PyObject *sizes(const Py_ssize_t *values, int count)
-{
-    PyObject *tuple = PyTuple_New(count);
-
-    for (int i = 0; tuple && i < count; i++) {
-        PyObject *number = PyLong_FromSsize_t(values[i]);
-        if (!number || PyTuple_SetItem(tuple, i, number) < 0)
-            Py_CLEAR(tuple);
-    }
-    return tuple;
-}
-
 #define VIEW_GETTER(what, expression)                                                              \
     static PyObject *get_##what(PyObject *object, void *closure)                                   \
     {                                                                                              \
@@ -661,8 +643,8 @@ static PyObject *sizes(const Py_ssize_t *values, int count)
 VIEW_GETTER(pointer, PyLong_FromVoidPtr(self->pointer))
 VIEW_GETTER(nbytes, PyLong_FromSsize_t(self->bytes))
 VIEW_GETTER(itemsize, PyLong_FromSsize_t(self->itemsize))
-VIEW_GETTER(shape, sizes(self->shape, self->ndim))
-VIEW_GETTER(strides, sizes(self->strides, self->ndim))
+VIEW_GETTER(shape, tuple_of(self->shape, (size_t)self->ndim))
+VIEW_GETTER(strides, tuple_of(self->strides, (size_t)self->ndim))
 VIEW_GETTER(format, PyUnicode_FromString(self->format))
 VIEW_GETTER(dtype, PyUnicode_FromString(self->dtype))
 VIEW_GETTER(typestr, PyUnicode_FromString(self->element.typestr))

@@ -37,9 +37,9 @@ from torch.multiprocessing import reductions
 
 from . import REFERENCE, _place_of, _settle, _stream_on, _whole
 from .. import _client, _errors, _nodes, _params, torch as _ours
+from .._client import default_client
 from .._layout import ARRAY, DATA
 from .._safetensors import check_writable
-from .._weights import default_client
 
 
 @dataclasses.dataclass

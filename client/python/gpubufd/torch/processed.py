@@ -14,6 +14,7 @@ that the code has added or tied. `facts` say what the layout depends on, and are
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import gc
 import hashlib
@@ -26,9 +27,9 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
 import torch
 
-from . import _Device, _place_of, follow, get_state_dict, put_state_dict
-from .. import _states
-from .._client import Client
+from . import _Device, _device_of, _place_of, follow, get_state_dict, put_state_dict
+from .. import _errors, _states
+from .._client import Client, default_client
 from .._ref import Ref
 from .._told import of_this_user
 from .._views import View
@@ -109,10 +110,36 @@ def _assign(module: Any, state: Mapping[str, Any], told: Mapping[str, Any]) -> N
         setattr(module, key, value)
 
 
-# ---- the first process loads, and all map ----
+# ---- the first process loads, and all map: what the loaders of engines are made of ----
 
 
-def files_of(model: str) -> Any:
+def connected(engine: str) -> Client:
+    """This process' own connection, which `gpubufctl ps` shows under the engine's name."""
+    return default_client(name=engine)
+
+
+def extra_config(load_config: Any, **known: Any) -> Dict[str, Any]:
+    """What a loader's extra config says, else `known`. ValueError: it says something else, too."""
+    extra = load_config.model_loader_extra_config or {}
+    if extra.keys() - known.keys():
+        raise ValueError(f"model_loader_extra_config has {sorted(extra.keys() - known.keys())}: expected {' or '.join(known)}")
+    return {**known, **extra}
+
+
+def plain_config(load_config: Any) -> Any:
+    """The configuration with which the engine's default loader reads the files."""
+    return dataclasses.replace(load_config, load_format="auto", model_loader_extra_config={})
+
+
+def published_bytes(client: Client, name: str) -> int:
+    """How much memory an engine is to map, and does not allocate; 0: it loads."""
+    try:
+        return client.stat(name).bytes
+    except _errors.NotFound:
+        return 0
+
+
+def _files_of(model: str) -> Any:
     """A fact: the files of a checkpoint, since two of equal headers need not have equal weights; else its name."""
     if not os.path.isdir(model):
         return model
@@ -120,11 +147,13 @@ def files_of(model: str) -> Any:
     return [[name, told.st_size, told.st_ino, told.st_mtime_ns] for name, told in there]
 
 
-def name_of(beginning: str, model: str, facts: Mapping[str, Any], device: Any) -> Tuple[str, Dict[str, Any]]:
-    """(a name made of a model's facts, the facts as they are compared)."""
-    told = json.loads(json.dumps(facts, default=str))
+def name_of(
+    engine: str, model: str, facts: Mapping[str, Any], device: Any, name: Optional[str] = None
+) -> Tuple[str, Dict[str, Any]]:
+    """(`name`, or one made of a model's facts; the facts as they are compared, and the model's files)."""
+    told = json.loads(json.dumps({**facts, "files": _files_of(model)}, default=str))
     digest = hashlib.sha256(json.dumps([told, _place_of(device)], sort_keys=True).encode()).hexdigest()[:32]
-    return f"{beginning}/{os.path.basename(model.rstrip('/'))}/{digest}", told
+    return name or f"{engine}/{os.path.basename(model.rstrip('/'))}/{digest}", told
 
 
 @contextlib.contextmanager
@@ -146,12 +175,12 @@ def alone(name: str, seconds: float) -> Iterator[None]:
 
 def share_module(
     client: Client, name: str, facts: Mapping[str, Any], load: Callable[[], Any], make: Callable[[], Any], *,
-    device: Any, view: bool = False, timeout: float = 3600.0, others: bool = False,
+    device: _Device, view: bool = False, timeout: float = 3600.0, others: bool = False,
     attributes: Callable[[Any], Mapping[str, Any]] = lambda _: {},
 ) -> Tuple[Any, Optional[View]]:
     """(make()'s module, with the tensors of load()'s; with `view` the view of them). load() runs if they are not there.
 
-    `device`: where load() puts them, a torch.device. `timeout`: seconds for another process that loads them.
+    `device`: where load() puts them. `timeout`: seconds for another process that loads them.
     `others`: another user's are taken, too; else Denied, since others can guess a name that is made of facts.
     """
     with alone(name, timeout):
@@ -160,7 +189,7 @@ def share_module(
             put_module(client, name, loaded, facts, device=device, attributes=attributes(loaded))
             del loaded
             gc.collect()
-            if device.type == "cuda":
+            if _device_of(device).type == "cuda":
                 torch.cuda.empty_cache()
     found = client.stat(name)
     if not others:
