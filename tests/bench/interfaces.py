@@ -1,6 +1,6 @@
-"""gpubufd in other projects' interfaces beside the things that it replaces there, in one run, on host memory.
+"""gpubufd in other projects' interfaces beside the things that it replaces there, in one run: on host memory, and on a GPU.
 
-    interfaces.py [--only multiprocessing checkpoint files processed transformers fsspec zarr ray]
+    interfaces.py [--only multiprocessing checkpoint files processed transformers fsspec zarr dask ray arrays results]
 
 It needs a daemon ($GPUBUFD_SOCKET) and the package in PYTHONPATH. A part whose packages are missing is left out. Files lie in
 /dev/shm, so that no disk is measured. Each figure is the least of some rounds; in brackets the processor time of this process.
@@ -8,6 +8,7 @@ It needs a daemon ($GPUBUFD_SOCKET) and the package in PYTHONPATH. A part whose 
 
 import argparse
 import functools
+import multiprocessing as processes
 import os
 import pathlib
 import tempfile
@@ -185,7 +186,90 @@ def ray(client, place):
     theirs.shutdown()
 
 
-PARTS = {part.__name__: part for part in (multiprocessing, checkpoint, files, processed, transformers, fsspec, zarr, ray)}
+def dask(client, place):
+    """A frame that is made once, and that two workers and further programs read."""
+    import dask.dataframe as dd
+    import distributed
+    import pandas as pd
+    import gpubufd.dask
+
+    frame = pd.DataFrame({"x": np.random.rand(1 << 20), "y": np.random.rand(1 << 20)})
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, \
+            distributed.Client(cluster) as theirs:
+        made = dd.from_pandas(frame, npartitions=8).persist()
+        distributed.wait(made)
+
+        def publish():
+            theirs.unpublish_dataset("bench")
+            theirs.publish_dataset(bench=(made + 0).persist())
+            distributed.wait(theirs.get_dataset("bench"))
+
+        theirs.publish_dataset(bench=made)
+        line("Dask: publish 16 MiB in 8 partitions", dask=publish,
+             gpubufd=lambda: gpubufd.dask.publish(made + 0, "bench/dask", replace=True))
+        line("load it by name, and sum a column", dask=lambda: theirs.get_dataset("bench")["x"].sum().compute(),
+             gpubufd=lambda: gpubufd.dask.load("bench/dask")["x"].sum().compute())
+
+
+# ---- on a GPU ----
+
+
+def arrays(client, place):
+    """numba's names in gpubufd.cuda."""
+    np.row_stack = getattr(np, "row_stack", np.vstack)  # which numba 0.68 overloads, and NumPy 2.5 has no more
+    from numba import cuda as numba
+    from gpubufd import cuda
+
+    if not numba.is_available():
+        raise ImportError("numba sees no GPU")
+    given = np.random.rand(4 << 20).astype("f4")
+    out, theirs, ours = np.empty_like(given), numba.to_device(given), cuda.to_device(given)
+    line("arrays on a GPU: 16 MiB made", numba=lambda: numba.device_array(4 << 20, "f4"),
+         gpubufd=lambda: cuda.empty(4 << 20, "f4"))
+    line("copied there", numba=lambda: numba.to_device(given, to=theirs), gpubufd=lambda: cuda.to_device(given, to=ours))
+    line("copied back", numba=lambda: theirs.copy_to_host(out), gpubufd=lambda: ours.copy_to_host(out))
+    line("a slice", numba=lambda: theirs[10:2000:3], gpubufd=lambda: ours[10:2000:3])
+
+
+def sum_results(pipe):
+    """(in a process of its own) Sums what is told by name or by path, until the pipe ends."""
+    import cupy
+    import gpubufd
+
+    client = gpubufd.connect()
+    for where in iter(pipe.recv, None):
+        pipe.send(float((cupy.load(where) if where.endswith(".npy") else cupy.asarray(client.get(where))).sum()))
+
+
+def results(client, place):
+    """The result of a query that stays on a GPU, summed there by another process."""
+    import cupy
+
+    made = cupy.random.rand(16 << 20, dtype="f4")
+    pipe, theirs = processes.get_context("spawn").Pipe()
+    child = processes.get_context("spawn").Process(target=sum_results, args=(theirs,))
+    child.start()
+
+    def told(where):
+        pipe.send(where)
+        return pipe.recv()
+
+    def by_file():
+        cupy.save(str(place / "made.npy"), made)
+        return told(str(place / "made.npy"))
+
+    def by_name():
+        client.put("bench/result", made, replace=True)
+        return told("bench/result")
+
+    assert by_file() == by_name()
+    line("CuPy: 64 MiB on a GPU, summed by another process", file=by_file, gpubufd=by_name)
+    pipe.send(None)
+    child.join()
+
+
+PARTS = {part.__name__: part for part in (
+    multiprocessing, checkpoint, files, processed, transformers, fsspec, zarr, dask, ray, arrays, results)}
 
 
 def main():

@@ -1,6 +1,10 @@
 """NumPy, ml_dtypes, numba, joblib, zarr, fsspec, Dask and Ray: arrays both ways, in place where that is promised."""
 
+import ast
+import inspect
+import pathlib
 import re
+import sys
 
 import conftest
 import pytest
@@ -135,6 +139,51 @@ def test_numba_there_and_back(there, dtype):
     made = backwards(array)
     np.testing.assert_array_equal(there(made).to_numpy(), given[::-1], strict=True)
     del array
+
+
+# ---- names of numba and PyCUDA, which gpubufd.cuda has, too ----
+
+ARRAY = "get set ptr size ravel reshape T __getitem__".split()  # nbytes and strides are no names of the class
+
+
+def test_numbas_names():
+    cuda = pytest.importorskip("numba.cuda")
+    from numba.cuda.cudadrv.devicearray import DeviceNDArray
+    from numba.cuda.cudadrv.driver import Stream
+
+    from gpubufd import cuda as ours
+
+    array, both = ours.DeviceArray, {"stream"}
+    for theirs, here, names in (
+            (cuda.to_device, ours.to_device, {"to", *both}), (cuda.device_array, ours.empty, {"shape", "dtype", "order"}),
+            (cuda.device_array_like, ours.empty_like, set()), (DeviceNDArray.copy_to_host, array.copy_to_host, {"ary", *both}),
+            (DeviceNDArray.copy_to_device, array.copy_to_device, {"ary", *both}), (cuda.pinned_array, ours.pinned, set()),
+            (cuda.pinned, ours.pinned, set()), (cuda.defer_cleanup, ours.defer_cleanup, set()),
+            (DeviceNDArray.ravel, array.ravel, {"order"}), (DeviceNDArray.reshape, array.reshape, set()),
+            (DeviceNDArray.is_c_contiguous, array.is_c_contiguous, set()), (DeviceNDArray.T.fget, array.T.fget, set()),
+            (Stream.auto_synchronize, ours.Stream.auto_synchronize, set())):
+        for function in (theirs, here):
+            assert names <= set(inspect.signature(function).parameters), function
+    assert "arylist" in inspect.signature(cuda.pinned).parameters and "obj" in inspect.signature(cuda.as_cuda_array).parameters
+
+
+def test_pycudas_names():
+    from gpubufd import cuda as ours
+
+    home = pathlib.Path(sys.prefix) / "sources" / "pycuda-2026.1" / "pycuda"
+    if not home.exists():
+        pytest.skip("needs the sources of PyCUDA")
+    tree = ast.parse((home / "gpuarray.py").read_text())
+    array = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "GPUArray")
+    functions = {node.name: [one.arg for one in node.args.args] for node in tree.body if isinstance(node, ast.FunctionDef)}
+    methods = {node.name: [one.arg for one in node.args.args] for node in array.body if isinstance(node, ast.FunctionDef)}
+    noted = {node.attr for node in ast.walk(array) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    assert {*ARRAY, "gpudata", "nbytes", "strides"} <= noted | methods.keys()
+    assert all(hasattr(ours.DeviceArray, name) for name in ARRAY)
+    for name, mine in (("zeros", "zeros"), ("zeros_like", "zeros_like"), ("empty_like", "empty_like"), ("to_gpu", "to_device")):
+        assert name in functions and callable(getattr(ours, mine))
+    assert methods["get"][:2] == methods["set"][:2] == ["self", "ary"] and functions["zeros"][:2] == ["shape", "dtype"]
+    assert "pagelocked_empty(shape, dtype" in (home / "driver.py").read_text()
 
 
 # ---- processes ----
