@@ -61,7 +61,7 @@ def cuda_interface(view: Any) -> Dict[str, Any]:
 
 
 class Exchange:
-    """What has `_dtype`, `_view()`, `_wait_ready()` and `_read()`, as other libraries take it."""
+    """Memory as other libraries take it, of whatever has `_dtype`, `_view()`, `_wait_ready()` and `_read()`."""
 
     __slots__ = ()
 

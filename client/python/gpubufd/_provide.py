@@ -120,7 +120,7 @@ class Book:
 
 
 class Requests:
-    """What providers of both kinds do with requests. Theirs are `_core`, the connection, `_book`, _load_later() and _sent()."""
+    """Requests as providers of both kinds answer them. Theirs are `_core`, the connection, `_book`, _load_later() and _sent()."""
 
     _core: Any
     _book: Book

@@ -119,7 +119,7 @@ def connected(engine: str) -> Client:
 
 
 def extra_config(load_config: Any, **known: Any) -> Dict[str, Any]:
-    """What a loader's extra config says, else `known`. ValueError: it says something else, too."""
+    """A loader's extra config, with the values of `known` where it says nothing. ValueError: it has other keys, too."""
     extra = load_config.model_loader_extra_config or {}
     if extra.keys() - known.keys():
         raise ValueError(f"model_loader_extra_config has {sorted(extra.keys() - known.keys())}: expected {' or '.join(known)}")
