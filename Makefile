@@ -554,6 +554,7 @@ $(B)/tests/unit/test_remote: $(call objects,$(PEER_LINKS))
 $(B)/tests/unit/test_peer_session: $(call objects,$(PEER_LINKS) \
 	$(addprefix client/peer/,copies.c described.c digest.c lease.c words.c))
 WRAP_test_dial := uv_getaddrinfo uv_strerror
+WRAP_test_task := gb_mover_submit
 $(B)/tests/unit/test_sum: $(call objects,client/peer/sum_avx2.c)
 $(B)/tests/unit/test_view: $(call objects,client/peer/word.c)
 $(UNIT_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(UNIT_HELPERS)) $(CORE_ARCHIVES) $(B)/sources

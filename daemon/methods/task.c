@@ -38,7 +38,14 @@ void gb_task_detach(struct gb_task *task)
     task->session = NULL;
 }
 
-/* On the worker's thread, since freeing several MiB takes time. */
+/* Whether the worker frees it, since freeing several MiB takes time. Less is freed at once: while
+   the worker has the allocator's lock, or the queue's, the loop may wait until it is scheduled. */
+static bool is_large(const struct gb_task *task)
+{
+    return task->unsealed || task->message.length > GB_TASK_BYTES ||
+           task->answer.capacity + task->layout.capacity + task->text.capacity > 4 * GB_TASK_BYTES;
+}
+
 static void free_memory(struct gb_job *job)
 {
     struct gb_task *task = GB_CONTAINER(job, struct gb_task, job);
@@ -74,7 +81,7 @@ void gb_task_free(struct gb_task *task)
     gb_walk_end(&task->walks[1]);
     drop_storage(task);
     task->job = (struct gb_job){.work = free_memory, .done = free_task};
-    gb_mover_submit(task->server->worker, &task->job);
+    gb_mover_submit(is_large(task) ? task->server->worker : NULL, &task->job);
 }
 
 void gb_tasks_end_session(struct gb_session *session)
@@ -176,7 +183,10 @@ int gb_task_read(struct gb_session *session, const char *line, size_t length)
 
     if (!task)
         return GPUBUF_E_NO_MEMORY;
-    task->work = read_message;
+    if (length > GB_TASK_BYTES)
+        task->work = read_message;
+    else
+        read_message(task);
     submit(task);
     return 0;
 }

@@ -49,7 +49,7 @@ struct gb_task {
     struct gb_error error;
 };
 
-/* Has the worker read a long message; then its handler runs. GPUBUF_E_NO_MEMORY. */
+/* Has a message read, a long one by the worker; then its handler runs. GPUBUF_E_NO_MEMORY. */
 int gb_task_read(struct gb_session *session, const char *line, size_t length);
 /* Goes on with tasks that are ready: with one at least, and then until that time of uv_hrtime(). */
 void gb_tasks_run(struct gb_server *server, uint64_t until);

@@ -19,6 +19,17 @@ static struct gb_writer line;
 
 /* ---- the worker ---- */
 
+static unsigned submitted; /* jobs that were given to a worker */
+
+void __real_gb_mover_submit(struct gb_mover *mover, struct gb_job *job);
+void __wrap_gb_mover_submit(struct gb_mover *mover, struct gb_job *job);
+
+void __wrap_gb_mover_submit(struct gb_mover *mover, struct gb_job *job)
+{
+    submitted += mover != NULL;
+    __real_gb_mover_submit(mover, job);
+}
+
 /* A job that ends when it may. */
 struct gate {
     struct gb_job job;
@@ -386,6 +397,24 @@ TEST(test_leases_meanwhile)
     for (int i = 0; i < 200 && peer_session(&inside, &peer); i++)
         inside_turn(&inside);
     expect(&other, "\"mapped\":[");
+    end();
+}
+
+/* A short request needs no worker, also if it goes on over turns: the loop shares locks with it. */
+TEST(test_worker_has_large_ones)
+{
+    begin("host:64M");
+    make(&peer, "a");
+    finish();
+    unsigned before = submitted;
+    peer_send(&other, REQUEST(9, "leases", ""));
+    for (int i = 0; i < 8; i++)
+        inside_turn(&inside);
+    assert_int_equal(submitted, before);
+    expect(&other, "\"mapped\":[");
+    send_create(&other, 3, "b", "");
+    expect(&other, "\"lease\"");
+    assert_true(submitted > before);
     end();
 }
 
