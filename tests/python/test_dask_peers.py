@@ -21,27 +21,35 @@ from gpubufd import _client, _dask_places
 OPEN = {"scope": "cluster", "mode": 0o644}
 
 
-@pytest.fixture
-def machines(tmp_path, monkeypatch):
-    """The cluster of Dask's, with the peers in `peers`. This process has the daemon a."""
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory):
     with running() as cluster:
         os.chmod(cluster.directory, 0o755)
         names = iter("ab")
-        peers = cluster.peers = Peers(lambda: cluster.start_daemon(next(names)), Authority(tmp_path))
+        peers = cluster.peers = Peers(lambda: cluster.start_daemon(next(names)), Authority(tmp_path_factory.mktemp("authority")))
         try:
             peers.start("a", "b")
-            cluster.start_workers(a1="a", b1="b")
-            monkeypatch.setenv("GPUBUFD_SOCKET", cluster.daemons["a"].path)
             yield cluster
             cluster.end()
-            gc.collect()
-            _client._clients.clear()
             peers.stop()
         finally:
             for machine in peers.machines.values():
                 machine.lane.close()
                 if machine.peer:
                     machine.peer.kill()
+
+
+@pytest.fixture
+def machines(standing, monkeypatch):
+    """The cluster of Dask's, with the peers in `peers`, and nothing published. This process has the daemon a."""
+    standing.start_workers(**{worker: name for worker, name in (("a1", "a"), ("b1", "b")) if worker not in standing.workers})
+    monkeypatch.setenv("GPUBUFD_SOCKET", standing.daemons["a"].path)
+    yield standing
+    gc.collect()
+    _client._clients.clear()
+    for daemon in standing.daemons.values():
+        with gpubufd.connect(daemon.path) as client:
+            client.delete(*(info.name for info in client.list()), missing_ok=True)
 
 
 def publish(machines, value, name, **options):
@@ -75,7 +83,7 @@ def test_a_worker_has_gone_and_its_daemon_lives(machines):
     for name in ("x", "local"):
         gd.delete(name, client=machines.client)
     assert {name.partition("/")[0] for name in machines.list("b")} == {"x", "local"}, "nobody was there to do it"
-    machines.start_workers(b2="b")
+    machines.start_workers(b1="b")
     for name in ("x", "local"):
         gd.delete(name, client=machines.client)
     del before

@@ -14,17 +14,22 @@ import gpubufd.dask as gd
 from gpubufd import _client
 
 
-@pytest.fixture
-def cluster(monkeypatch):
-    """Nothing may be left in its daemons. This process has the daemon a."""
+@pytest.fixture(scope="module")
+def three():
     with running(a1="a", b1="b", c1="c") as one:
-        monkeypatch.setenv("GPUBUFD_SOCKET", one.daemons["a"].path)
         yield one
-        gd.delete("x", client=one.client, missing_ok=True)
-        gc.collect()
-        wait_for(lambda: not any(map(one.list, "abc")), lambda: f"left: {[*map(one.list, 'abc')]}")
         one.end()
-        _client._clients.clear()
+
+
+@pytest.fixture
+def cluster(three, monkeypatch):
+    """Nothing may be left in its daemons. This process has the daemon a."""
+    monkeypatch.setenv("GPUBUFD_SOCKET", three.daemons["a"].path)
+    yield three
+    gd.delete("x", client=three.client, missing_ok=True)
+    gc.collect()
+    wait_for(lambda: not any(map(three.list, "abc")), lambda: f"left: {[*map(three.list, 'abc')]}")
+    _client._clients.clear()
 
 
 def partitions(cluster, name):
@@ -55,7 +60,7 @@ def test_two_of_three_have_gone(cluster):
     for name in ("a1", "b1"):
         cluster.end_worker(name)
     np.testing.assert_array_equal(cluster.compute(gd.load("x", client=cluster.client)), np.arange(8))
-    cluster.start_workers(a2="a", b2="b")
+    cluster.start_workers(a1="a", b1="b")
 
 
 def test_replaced_and_deleted_everywhere(cluster):
