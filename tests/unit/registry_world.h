@@ -95,6 +95,19 @@ static inline void end(void)
     gb_store_end(&world.store);
 }
 
+/* For TEST_WITH(). */
+static inline int set_up(void **state)
+{
+    begin();
+    return 0;
+}
+
+static inline int tear_down(void **state)
+{
+    end();
+    return 0;
+}
+
 /* Storage without placements; from the system's calloc, as the store frees it. */
 static inline struct gb_storage *storage_of(uint64_t bytes)
 {

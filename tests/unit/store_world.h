@@ -288,6 +288,12 @@ static inline void end(void)
     assert_int_equal(failing_blocks, 0);
 }
 
+static inline int tear_down(void **state)
+{
+    end();
+    return 0;
+}
+
 static inline struct gb_segment *segment_of(unsigned storage)
 {
     return world.storages[storage]->placements[0].segment;

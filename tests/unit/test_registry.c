@@ -8,13 +8,12 @@
 
 /* ---- small cases ---- */
 
-TEST(test_publish_replace_unname)
+TEST_WITH(test_publish_replace_unname, set_up, tear_down)
 {
     struct gb_object *first, *second, *third;
     struct gb_error error;
     struct gb_lease *reader;
 
-    begin();
     first = publish("a", storage_of(10), false);
     assert_int_equal(first->version, 1);
     expect_event(0, GB_EVENT_SEALED, "a");
@@ -37,15 +36,13 @@ TEST(test_publish_replace_unname)
     expect_event(0, GB_EVENT_DELETED, "b");
     assert_null(find("b"));
     assert_int_equal(world.registry.objects, 1);
-    end();
 }
 
-TEST(test_leases)
+TEST_WITH(test_leases, set_up, tear_down)
 {
     struct gb_object *object;
     struct gb_lease *mine, *theirs;
 
-    begin();
     object = publish("a", storage_of(10), false);
     mine = lease(object, 0);
     theirs = lease(object, 1);
@@ -61,7 +58,6 @@ TEST(test_leases)
     gb_holder_end(&world.registry, &world.holders[1]);
     assert_int_equal(world.registry.objects, 0);
     assert_int_equal(world.holders[1].count, 0);
-    end();
 }
 
 /* ---- leases that are kept ---- */
@@ -77,7 +73,7 @@ static struct gb_lease *kept_lease(struct gb_object *object, int holder)
 
 /* A kept lease is no hold, and its storage is in the order; it is recalled once, and waited for,
    for a while. */
-TEST(test_recall)
+TEST_WITH(test_recall, NULL, tear_down)
 {
     const _Atomic uint64_t *page;
     struct gb_lease *a, *b;
@@ -112,12 +108,11 @@ TEST(test_recall)
     assert_int_equal(world.device.leased, 3);
     assert_false(evict_oldest());
     munmap((void *)(uintptr_t)page, GB_PAGE_SLOTS * 8);
-    end();
 }
 
 /* However many a storage has, a try recalls a part of them and the next one goes on, to the end. */
 /* RELIABILITY.md: Hostile clients 12 */
-TEST(test_recall_in_parts)
+TEST_WITH(test_recall_in_parts, NULL, tear_down)
 {
     enum { MANY = 1300, PART = 512 };
     struct gb_storage *storage;
@@ -150,12 +145,11 @@ TEST(test_recall_in_parts)
     assert_int_equal(world.recalls, MANY);
     assert_int_equal(world.registry.idle_count, 0);
     munmap((void *)(uintptr_t)page, GB_PAGE_SLOTS * 8);
-    end();
 }
 
 /* A slot is empty before anybody is told that the name means something else, and a release of what
    is kept is no use. */
-TEST(test_outdate)
+TEST_WITH(test_outdate, NULL, tear_down)
 {
     const _Atomic uint64_t *pages[2];
     struct gb_lease *used, *kept;
@@ -189,16 +183,14 @@ TEST(test_outdate)
     assert_null(find("b"));
     for (int i = 0; i < 2; i++)
         munmap((void *)(uintptr_t)pages[i], GB_PAGE_SLOTS * 8);
-    end();
 }
 
 /* Least recently used first: a lease's end is a use. Pinned and kept ones stay; aliases go
    with it. */
-TEST(test_eviction_order)
+TEST_WITH(test_eviction_order, set_up, tear_down)
 {
     struct gb_object *a, *b, *kept;
 
-    begin();
     a = publish("a", storage_of(1), false);
     b = publish("b", storage_of(2), false);
     publish("c", storage_of(4), false);
@@ -226,16 +218,14 @@ TEST(test_eviction_order)
     assert_non_null(find("k"));
     assert_int_equal(world.device.so_far.evictions, 3);
     assert_int_equal(world.device.so_far.evicted_bytes, 7);
-    end();
 }
 
 /* A lease or pin on one alias holds the storage that all share; an alias may replace its source. */
-TEST(test_aliases)
+TEST_WITH(test_aliases, set_up, tear_down)
 {
     struct gb_object *a, *alias;
     struct gb_lease *reader;
 
-    begin();
     a = publish("a", storage_of(5), false);
     alias = publish("b", gb_storage_ref(a->storage), false);
     assert_int_equal(world.device.recency.count, 1);
@@ -250,10 +240,9 @@ TEST(test_aliases)
     publish("b", gb_storage_ref(alias->storage), true);
     assert_int_equal(world.registry.objects, 1);
     assert_true(evict_oldest());
-    end();
 }
 
-TEST(test_expiry)
+TEST_WITH(test_expiry, NULL, tear_down)
 {
     static const int64_t lives[] = {300, 100, 0, 200, 100};
     struct gb_error error;
@@ -277,15 +266,13 @@ TEST(test_expiry)
     gb_registry_expire(&world.registry, UINT64_MAX);
     assert_int_equal(world.registry.objects, 2);
     assert_int_equal(world.registry.deadlines.count, 0);
-    end();
 }
 
-TEST(test_unsealed)
+TEST_WITH(test_unsealed, set_up, tear_down)
 {
     struct gb_object *object;
     struct gb_lease *writer;
 
-    begin();
     object = object_new("a", storage_of(10));
     writer = gb_lease_new(&world.registry, object, &world.holders[0], true, 0);
     assert_non_null(writer);
@@ -303,7 +290,6 @@ TEST(test_unsealed)
     gb_holder_end(&world.registry, &world.holders[0]);
     assert_true(evict_oldest());
     gb_object_discard(&world.registry, object_new("b", storage_of(1)));
-    end();
 }
 
 TEST(test_no_memory)

@@ -3,18 +3,7 @@
  * are killed at each of their steps; whoever is left finds whole frames, in order, and none is
  * lost to a reader that is waited for.
  */
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
+#include "tests/cases.h"
 
 static int steps_left; /* until this process is killed; 0: it is not */
 static void step(void)
@@ -49,6 +38,18 @@ static void begin(void)
 static void end(void)
 {
     munmap(world, sizeof(*world));
+}
+
+static int set_up(void **state)
+{
+    begin();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    end();
+    return 0;
 }
 
 /* The daemon's part. */
@@ -126,13 +127,12 @@ static uint64_t count_of(uint64_t frame)
 
 /* ---- in one thread ---- */
 
-static void test_newest(void **state)
+TEST_WITH(test_newest, set_up, tear_down)
 {
     struct gb_ring_writer writer;
     struct gb_ring_reader reader;
     struct gb_ring_frame frame;
 
-    begin();
     join_writer(&writer, 4);
     reader_joins(5, 1, 0);
     join_reader(&reader, 5, 4, false, false);
@@ -158,16 +158,14 @@ static void test_newest(void **state)
     gb_ring_done(&reader, frame.slot);
     assert_int_equal(gb_ring_read(&reader, &frame), GB_RING_NONE);
     assert_int_equal(world->claims[5].missed, 19);
-    end();
 }
 
-static void test_each(void **state)
+TEST_WITH(test_each, set_up, tear_down)
 {
     struct gb_ring_writer writer;
     struct gb_ring_reader reader;
     struct gb_ring_frame frame;
 
-    begin();
     reader_joins(0, 2, 5);
     join_writer(&writer, 8); /* 5 that are kept, 2 that are held, 1 that is written */
     join_reader(&reader, 0, 8, true, true);
@@ -193,16 +191,14 @@ static void test_each(void **state)
     assert_int_equal(gb_ring_read(&reader, &frame), 0);
     assert_int_equal(frame.missed, frame.number - last - 1);
     assert_true(writer.head - frame.number >= 4); /* what is kept is there */
-    end();
 }
 
-static void test_another_writer(void **state)
+TEST_WITH(test_another_writer, set_up, tear_down)
 {
     struct gb_ring_writer writer;
     struct gb_ring_reader reader;
     struct gb_ring_frame frame, held;
 
-    begin();
     reader_joins(0, 2, 0);
     join_reader(&reader, 0, 4, false, false);
     assert_int_equal(gb_ring_read(&reader, &frame), GB_RING_NONE); /* nobody writes yet */
@@ -231,17 +227,15 @@ static void test_another_writer(void **state)
     }
     assert_int_equal(gb_ring_read(&reader, &frame), 0);
     assert_int_equal(count_of(frame.number), 20);
-    end();
 }
 
 /* On a GPU a slot is free once the writer's work on it has run, and the reader's. */
-static void test_work(void **state)
+TEST_WITH(test_work, set_up, tear_down)
 {
     struct gb_ring_writer writer;
     struct gb_ring_reader reader;
     struct gb_ring_frame frame;
 
-    begin();
     reader_joins(0, 1, 0);
     join_writer(&writer, 3);
     writer.on_gpu = true;
@@ -268,7 +262,6 @@ static void test_work(void **state)
     assert_int_equal(gb_ring_ready(&reader, frame.slot, frame.number), 0);
     world->front.slots[first].frame = frame.number;
     assert_int_equal(gb_ring_ready(&reader, frame.slot, frame.number), GB_RING_OVER);
-    end();
 }
 
 static uint64_t random_word(void)
@@ -289,13 +282,12 @@ static void scribble(void *memory, size_t bytes)
 
 /* A reader that lies costs no more than it may hold and have kept: others read on. */
 /* RELIABILITY.md: Hostile clients 17 */
-static void test_reader_lies(void **state)
+TEST_WITH(test_reader_lies, set_up, tear_down)
 {
     struct gb_ring_writer writer;
     struct gb_ring_reader reader;
     struct gb_ring_frame frame;
 
-    begin();
     reader_joins(0, 1, 0);
     reader_joins(1, 2, 3);
     join_writer(&writer, 7);
@@ -312,18 +304,16 @@ static void test_reader_lies(void **state)
     memset(world->claims[1].held, 0xff, sizeof(world->claims[1].held));
     world->claims[1].from = 1;
     put(&writer);
-    end();
 }
 
 /* A writer that lies is read without harm: slots are there, and calls return. */
 /* RELIABILITY.md: Hostile clients 17 */
-static void test_writer_lies(void **state)
+TEST_WITH(test_writer_lies, set_up, tear_down)
 {
     struct gb_ring_reader readers[2];
     struct gb_ring_frame frame;
     unsigned found = 0;
 
-    begin();
     writer_joins();
     for (unsigned i = 0; i < 2; i++) {
         reader_joins(i, 2, 3);
@@ -349,18 +339,16 @@ static void test_writer_lies(void **state)
         gb_ring_wait(reader, 1);
     }
     assert_true(found > 100);
-    end();
 }
 
 /* A writer that rings for no frame, or announces one that is in no slot, keeps no reader busy. */
 /* RELIABILITY.md: Hostile clients 17 */
-static void test_writer_rings_in_vain(void **state)
+TEST_WITH(test_writer_rings_in_vain, set_up, tear_down)
 {
     struct gb_ring_writer writer;
     struct gb_ring_reader reader;
     struct gb_ring_frame frame;
 
-    begin();
     join_writer(&writer, 4);
     for (unsigned each = 0; each < 2; each++) {
         uint64_t number = put(&writer), head = world->front.head;
@@ -384,7 +372,6 @@ static void test_writer_rings_in_vain(void **state)
         world->front.head = head;
         gb_ring_done(&reader, frame.slot);
     }
-    end();
 }
 
 /* ---- processes ---- */
@@ -530,23 +517,9 @@ static void kill_at_each_step(unsigned kills, uint64_t frames)
     end();
 }
 
-static void test_kills(void **state)
+TEST(test_kills)
 {
     kill_at_each_step(200, 30000);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_newest),
-        cmocka_unit_test(test_each),
-        cmocka_unit_test(test_another_writer),
-        cmocka_unit_test(test_reader_lies),
-        cmocka_unit_test(test_writer_lies),
-        cmocka_unit_test(test_kills),
-        cmocka_unit_test(test_writer_rings_in_vain),
-        cmocka_unit_test(test_work),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

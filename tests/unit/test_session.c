@@ -32,6 +32,12 @@ static void end(void)
     assert_int_equal(open_fds(), fds_before);
 }
 
+static int tear_down(void **state)
+{
+    end();
+    return 0;
+}
+
 static const char *const small[] = {"--device", "host:8M", NULL};
 
 /* Turns until `peer` has an answer; no more than a few are ever needed. */
@@ -97,7 +103,7 @@ static void fire(struct gb_timer *timer)
 /* A session is kept waiting since its peer does not read; then the peer reads all, within the same
    turn. The rest of its requests must be served all the same. */
 /* RELIABILITY.md: The kernel says no 5 */
-TEST(test_throttled_and_read_at_once)
+TEST_WITH(test_throttled_and_read_at_once, NULL, tear_down)
 {
     struct meanwhile meanwhile = {.timer.fire = fire};
     struct gb_session *session;
@@ -125,12 +131,11 @@ TEST(test_throttled_and_read_at_once)
     }
     assert_int_equal(answers, 40);
     peer_close(&peer);
-    end();
 }
 
 /* Existing objects are told as far as the peer reads: also where the socket takes it all at
    once. */
-TEST(test_watch_goes_on)
+TEST_WITH(test_watch_goes_on, NULL, tear_down)
 {
     static const char *const options[] = {"--device", "host:8M", "--limit", "session_leases=8",
                                           NULL};
@@ -168,12 +173,11 @@ TEST(test_watch_goes_on)
     assert_int_equal(told, 3001);
     peer_close(&writer);
     peer_close(&watcher);
-    end();
 }
 
 /* A `create` that waits is tried again in the turn in which a session that is thrown out gives up
    what is missing. */
-TEST(test_space_from_a_session_thrown_out)
+TEST_WITH(test_space_from_a_session_thrown_out, NULL, tear_down)
 {
     static const char *const options[] = {"--device", "host:4M", "--limit", "output_bytes=300K",
                                           NULL};
@@ -197,11 +201,10 @@ TEST(test_space_from_a_session_thrown_out)
     peer_close(&holder);
     expect_next(&waiter, "\"lease\"");
     peer_close(&waiter);
-    end();
 }
 
 /* A request behind one that gives up is tried then, and not only when its own time is up. */
-TEST(test_next_in_line)
+TEST_WITH(test_next_in_line, NULL, tear_down)
 {
     struct peer holder, first, second;
     char *line;
@@ -229,12 +232,11 @@ TEST(test_next_in_line)
     free(line);
     peer_close(&holder);
     peer_close(&second);
-    end();
 }
 
 /* A turn that has time for one request only: the round goes on in the next, and leaves nobody
    out. */
-TEST(test_a_round_in_slices)
+TEST_WITH(test_a_round_in_slices, NULL, tear_down)
 {
     enum { WAITERS = 20 };
     struct peer holder, waiters[WAITERS];
@@ -273,11 +275,10 @@ TEST(test_a_round_in_slices)
     for (int i = 0; i < WAITERS; i++)
         peer_close(&waiters[i]);
     peer_close(&holder);
-    end();
 }
 
 /* A `register` that waited for space wakes who waits for its name, in the same turn. */
-TEST(test_registered_late_wakes)
+TEST_WITH(test_registered_late_wakes, NULL, tear_down)
 {
     struct peer holder, producer, reader;
     int fd = sealed_memfd(4194304, F_SEAL_SHRINK);
@@ -309,12 +310,11 @@ TEST(test_registered_late_wakes)
     assert_int_equal(reader.fds, 1);
     peer_close(&producer);
     peer_close(&reader);
-    end();
 }
 
 /* Two objects whose descriptions together are longer than a message, opened in one call: the second
    is told to come later, and the session lives on. */
-TEST(test_open_many_too_long)
+TEST_WITH(test_open_many_too_long, NULL, tear_down)
 {
     size_t size = 700000, at;
     char *request = malloc(size + 4096), *line;
@@ -356,13 +356,12 @@ TEST(test_open_many_too_long)
     expect(&peer, REQUEST(4, "open", "\"names\":[\"none\"]"), "not_found");
     peer_close(&peer);
     free(request);
-    end();
 }
 
 /* Rule 1: what was sent before another session's end is served after it, in whatever order the loop
    hears of them. */
 /* RELIABILITY.md: Clients that end 1 */
-TEST(test_the_dead_go_first)
+TEST_WITH(test_the_dead_go_first, NULL, tear_down)
 {
     struct peer dead, living;
 
@@ -381,7 +380,6 @@ TEST(test_the_dead_go_first)
     }
     peer_close(&dead);
     peer_close(&living);
-    end();
 }
 
 /* ---- slices ---- */
@@ -402,7 +400,7 @@ static unsigned answers(struct peer *peer)
 /* With no time at all a session is served one request a turn: who asks for much goes on behind who
    asks for little, and each gets all of its answers, in order. */
 /* RELIABILITY.md: Hostile clients 1 */
-TEST(test_one_request_a_slice)
+TEST_WITH(test_one_request_a_slice, NULL, tear_down)
 {
     struct peer flood, modest;
     char expected[64];
@@ -441,7 +439,6 @@ TEST(test_one_request_a_slice)
     assert_int_equal(answers(&flood), 0);
     peer_close(&flood);
     peer_close(&modest);
-    end();
 }
 
 /* Two peers; the first has sealed `p`. */
@@ -456,7 +453,7 @@ static void begin_with_p(struct peer *flood, struct peer *modest)
 
 /* The loop is woken while lines are kept, and nothing is lost when the peer is gone. */
 /* RELIABILITY.md: Clients that end 3 */
-TEST(test_gone_while_behind)
+TEST_WITH(test_gone_while_behind, NULL, tear_down)
 {
     struct peer flood, modest;
 
@@ -472,7 +469,6 @@ TEST(test_gone_while_behind)
     expect(&modest, REQUEST(1, "list", ""), "\"objects\":[]"); /* it was heard to its end first */
     assert_null(peer_session(&inside, &flood));
     peer_close(&modest);
-    end();
 }
 
 /* `found`: by somebody who is served before it. */
@@ -517,7 +513,7 @@ TEST(test_gone_with_much_to_do)
 /* Names that a session waited for are left in slices when it has hung up; who publishes one of them
    meanwhile wakes nobody. */
 /* RELIABILITY.md: Hostile clients 8 */
-TEST(test_gone_while_waiting_for_many_names)
+TEST_WITH(test_gone_while_waiting_for_many_names, NULL, tear_down)
 {
     enum { REQUESTS = 32, NAMES = 64 };
     const struct gb_hash_table *awaited = &inside.server.missings.table;
@@ -549,11 +545,10 @@ TEST(test_gone_while_waiting_for_many_names)
     }
     assert_int_equal(awaited->count, 0);
     peer_close(&modest);
-    end();
 }
 
 /* Descriptors stay with their messages over slices. */
-TEST(test_descriptors_over_slices)
+TEST_WITH(test_descriptors_over_slices, NULL, tear_down)
 {
     static const char line[] =
         "{\"jsonrpc\":\"2.0\",\"id\":1,\"fds\":1,\"method\":\"register\",\"params\":{\"name\":"
@@ -574,13 +569,12 @@ TEST(test_descriptors_over_slices)
     for (int i = 0; i < 8; i++)
         expect_next(&peer, "\"version\"");
     peer_close(&peer);
-    end();
 }
 
 /* Input kept for a user is limited: a session with more of it than a little ends, one with little
    stays. */
 /* RELIABILITY.md: Hostile clients 13 */
-TEST(test_held_for_a_user)
+TEST_WITH(test_held_for_a_user, NULL, tear_down)
 {
     static const char *const options[] = {"--device", "host:8M", "--limit", "held_bytes=300K",
                                           NULL};
@@ -605,12 +599,11 @@ TEST(test_held_for_a_user)
     expect(&peers[2], PING(1), "not_found");
     for (int i = 0; i < 3; i++)
         peer_close(&peers[i]);
-    end();
 }
 
 /* It sends, and is gone, with an answer that it has not read: nobody else is there whose requests
    would show that. */
-TEST(test_gone_without_reading)
+TEST_WITH(test_gone_without_reading, NULL, tear_down)
 {
     struct peer peer;
 
@@ -625,13 +618,12 @@ TEST(test_gone_without_reading)
         inside_turn(&inside);
     assert_int_equal(inside.server.session_count, 0);
     assert_int_equal(inside.server.registry.leases.count, 0);
-    end();
 }
 
 /* A session that has just begun is behind one busy session of each other user, not behind a
    crowd. */
 /* RELIABILITY.md: Hostile clients 2 */
-TEST(test_users_take_turns)
+TEST_WITH(test_users_take_turns, NULL, tear_down)
 {
     enum { CROWD = 60, REQUESTS = 20 };
     struct peer crowd[CROWD], newcomer;
@@ -666,12 +658,11 @@ TEST(test_users_take_turns)
     for (int i = 1; i < CROWD; i++)
         peer_close(&crowd[i]);
     peer_close(&newcomer);
-    end();
 }
 
 /* Nor is it behind those of its own user that have hung up and left much to do. */
 /* RELIABILITY.md: Hostile clients 2 */
-TEST(test_the_living_go_before_those_who_drain)
+TEST_WITH(test_the_living_go_before_those_who_drain, NULL, tear_down)
 {
     enum { CROWD = 60, REQUESTS = 40 };
     struct peer crowd[CROWD], newcomer;
@@ -708,7 +699,6 @@ TEST(test_the_living_go_before_those_who_drain)
     inside.server.turns.slice_ns = INT64_MAX / 4;
     inside.server.turns.drain_ns = INT64_MAX / 4;
     peer_close(&newcomer);
-    end();
 }
 
 RUN_TESTS(warm_up, NULL)

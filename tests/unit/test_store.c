@@ -28,7 +28,7 @@ TEST(test_sizes)
 }
 
 /* Small objects share segments that double; domains never do; nothing takes nothing. */
-TEST(test_shared)
+TEST_WITH(test_shared, NULL, tear_down)
 {
     begin(1024 * MIB);
     assert_int_equal(place(0, 1), 0);
@@ -49,11 +49,10 @@ TEST(test_shared)
     assert_int_equal(place(0, 0), 0);
     assert_int_equal(world.storages[6]->placement_count, 0);
     check();
-    end();
 }
 
 /* Large ones have a segment of their own, which serves the domain's next one of about that size. */
-TEST(test_own)
+TEST_WITH(test_own, NULL, tear_down)
 {
     struct gb_segment *segment;
 
@@ -75,11 +74,10 @@ TEST(test_own)
     assert_int_equal(place(0, 20 * MIB), 0); /* 26 would waste more than an eighth */
     assert_int_equal(segment_of(1)->bytes, 20 * MIB);
     check();
-    end();
 }
 
 /* On a device so small that rounding up to a granule is much of an object, its spare serves too. */
-TEST(test_own_small_device)
+TEST_WITH(test_own_small_device, NULL, tear_down)
 {
     begin(8 * MIB);
     for (int i = 0; i < 5; i++) {
@@ -88,12 +86,11 @@ TEST(test_own_small_device)
         give_up(0);
     }
     assert_int_equal(fake.created, 1);
-    end();
 }
 
 /* On a full device a spare that is far too large is given back for one that fits, unless somebody
    maps it: then it is used as it is, and nobody has to be asked. */
-TEST(test_large_spares)
+TEST_WITH(test_large_spares, NULL, tear_down)
 {
     begin(128 * MIB);
     assert_int_equal(place(0, 60 * MIB), 0);
@@ -111,11 +108,10 @@ TEST(test_large_spares)
     assert_int_equal(segment_of(2)->bytes, 60 * MIB);
     assert_int_equal(world.retired, 0);
     check();
-    end();
 }
 
 /* Sizes that can never fit, and sizes that do not fit now. */
-TEST(test_full)
+TEST_WITH(test_full, NULL, tear_down)
 {
     begin(9 * MIB);
     assert_int_equal(place(0, 9 * MIB), GPUBUF_E_NO_SPACE); /* 9 MiB are 4 granules */
@@ -128,12 +124,11 @@ TEST(test_full)
     assert_int_equal(place(1, 1), 0); /* the empty one was given back for it */
     assert_int_equal(world.device.so_far.segments_destroyed, 1);
     check();
-    end();
 }
 
 /* A name's next version goes into the memory of the one before the last, however large they are:
    what ran empty last is kept, and everything else is given back for it. */
-TEST(test_versions)
+TEST_WITH(test_versions, NULL, tear_down)
 {
     begin(1024 * MIB);
     assert_int_equal(place(1, 200 * MIB), 0); /* what another user has is kept, too, until then */
@@ -150,11 +145,10 @@ TEST(test_versions)
     assert_int_equal(place(1, 624 * MIB), 0); /* and whoever needs the room has it */
     assert_int_equal(gb_device_retained(&world.device), 0);
     check();
-    end();
 }
 
 /* Empty segments are kept up to a quarter of the capacity, but 64 MiB at least; the oldest go. */
-TEST(test_retained)
+TEST_WITH(test_retained, NULL, tear_down)
 {
     struct gb_segment *newest;
 
@@ -168,11 +162,10 @@ TEST(test_retained)
     assert_int_equal(gb_device_retained(&world.device), (20 + 24 + 28 + 32) * MIB);
     newest = GB_CONTAINER(world.store.empties.prev, struct gb_segment, empties);
     assert_int_equal(newest->bytes, 20 * MIB);
-    end();
 }
 
 /* Trimming takes first what nobody maps, asks for the rest, and for no more than is needed. */
-TEST(test_trim)
+TEST_WITH(test_trim, NULL, tear_down)
 {
     begin(1024 * MIB);
     for (unsigned i = 0; i < 4; i++)
@@ -200,11 +193,10 @@ TEST(test_trim)
     unmap_all(1);
     assert_int_equal(world.device.pinned_by_clients, 0);
     assert_int_equal(world.device.segments, 1);
-    end();
 }
 
 /* A mapping is counted once, with the widest access; its end is the segment's if that waits. */
-TEST(test_mappings)
+TEST_WITH(test_mappings, NULL, tear_down)
 {
     struct gb_mapping *mapping;
 
@@ -220,10 +212,9 @@ TEST(test_mappings)
     gb_mapping_end(&world.store, mapping);
     assert_int_equal(world.device.segments, 1);
     check();
-    end();
 }
 
-TEST(test_adopt)
+TEST_WITH(test_adopt, NULL, tear_down)
 {
     begin(64 * MIB);
     assert_int_equal(adopt_some(1, 4096, 16), 0);
@@ -249,10 +240,9 @@ TEST(test_adopt)
         check();
         assert_int_equal(adopt_some(0, 4 * MIB, 16), 0);
     }
-    end();
 }
 
-TEST(test_device_fails)
+TEST_WITH(test_device_fails, NULL, tear_down)
 {
     begin(64 * MIB);
     fake.fail_in = 1;
@@ -262,10 +252,9 @@ TEST(test_device_fails)
     check();
     assert_int_equal(world.store.domains.count, 0);
     assert_int_equal(place(0, 1), 0);
-    end();
 }
 
-TEST(test_user_limit)
+TEST_WITH(test_user_limit, NULL, tear_down)
 {
     begin(1024 * MIB);
     world.store.users.quotas.standard.segments = 3;
@@ -278,10 +267,9 @@ TEST(test_user_limit)
     check();
     give_up(0);
     assert_int_equal(place(0, 19 * MIB), 0); /* what is there may be used */
-    end();
 }
 
-TEST(test_bytes_of_a_user)
+TEST_WITH(test_bytes_of_a_user, NULL, tear_down)
 {
     begin(1024 * MIB);
     world.store.users.quotas.standard.bytes[0] = 50 * MIB;
@@ -309,10 +297,9 @@ TEST(test_bytes_of_a_user)
     assert_int_equal(place(0, 26 * MIB), 0); /* the segment of 30 MiB would do: 26 count */
     assert_int_equal(world.users[0]->bytes[0], 46 * MIB);
     check();
-    end();
 }
 
-TEST(test_idle)
+TEST_WITH(test_idle, NULL, tear_down)
 {
     begin(1024 * MIB);
     world.store.retire_after_ms = 100;
@@ -352,7 +339,6 @@ TEST(test_idle)
     give_up(0);
     assert_int_equal(gb_store_retire_idle(&world.store, UINT64_MAX - 1), UINT64_MAX);
     assert_int_equal(fake.live, 1);
-    end();
 }
 
 /* ---- every allocation that fails ---- */

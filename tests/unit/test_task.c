@@ -103,6 +103,12 @@ static void end(void)
     gb_writer_end(&line);
 }
 
+static int tear_down(void **state)
+{
+    end();
+    return 0;
+}
+
 static char *await(struct peer *of)
 {
     char *answer = peer_line(of);
@@ -187,7 +193,7 @@ static void make(struct peer *of, const char *name)
 
 /* Later requests of its session wait for it; those of others do not. */
 /* RELIABILITY.md: Hostile clients 12 */
-TEST(test_order)
+TEST_WITH(test_order, NULL, tear_down)
 {
     struct gate gate;
     char *early;
@@ -208,7 +214,6 @@ TEST(test_order)
     open_gate(&gate);
     expect(&peer, "\"id\":1");
     expect(&peer, "\"id\":2");
-    end();
 }
 
 /* At either part, and with what it had in hand by then. */
@@ -243,7 +248,7 @@ TEST(test_ends_meanwhile)
 }
 
 /* The end of input is no end of requests: all that was sent is served, in order, and answered. */
-TEST(test_half_close)
+TEST_WITH(test_half_close, NULL, tear_down)
 {
     begin("host:64M");
     send_create(&peer, 1, "a", "");
@@ -253,12 +258,11 @@ TEST(test_half_close)
     expect(&peer, "\"version\":1");
     peer_send(&other, REQUEST(3, "stat", "\"name\":\"a\""));
     expect(&other, "sealed");
-    end();
 }
 
 /* The source of an alias is replaced while its layout is read: the alias is of the new one. */
 /* RELIABILITY.md: Hostile clients 12 */
-TEST(test_changed_meanwhile)
+TEST_WITH(test_changed_meanwhile, NULL, tear_down)
 {
     struct gate gate;
     char *answer;
@@ -283,11 +287,10 @@ TEST(test_changed_meanwhile)
     expect(&peer, "\"version\":3");
     peer_send(&other, REQUEST(8, "stat", "\"name\":\"b\""));
     expect(&other, "int64");
-    end();
 }
 
 /* A name that is taken while the layout is written is not taken twice. */
-TEST(test_name_taken_meanwhile)
+TEST_WITH(test_name_taken_meanwhile, NULL, tear_down)
 {
     struct gate first, later;
     int fd = sealed_memfd(4096, F_SEAL_SHRINK);
@@ -313,11 +316,10 @@ TEST(test_name_taken_meanwhile)
     open_gate(&later);
     expect(&peer, "exists");
     close(fd);
-    end();
 }
 
 /* It waits for room like any other, and what was read is not read again. */
-TEST(test_waits_for_room)
+TEST_WITH(test_waits_for_room, NULL, tear_down)
 {
     char *answer;
 
@@ -336,12 +338,11 @@ TEST(test_waits_for_room)
     expect(&peer, "\"id\":2");
     peer_close(&other); /* what it has and maps goes with it */
     expect(&peer, "\"id\":1");
-    end();
 }
 
 /* Counts for a wide table are looked up by the worker; one that is wrong leaves the object as it
    was. */
-TEST(test_null_counts)
+TEST_WITH(test_null_counts, NULL, tear_down)
 {
     struct gate gate;
 
@@ -357,11 +358,10 @@ TEST(test_null_counts)
     expect(&peer, "\"version\":1");
     peer_send(&peer, REQUEST(4, "stat", "\"name\":\"a\""));
     expect(&peer, "\"name\":\"c2\",\"dtype\":\"int8\",\"length\":1,\"null_count\":1");
-    end();
 }
 
 /* The session of a seal is thrown out while the worker has the layout. */
-TEST(test_seal_ends_meanwhile)
+TEST_WITH(test_seal_ends_meanwhile, NULL, tear_down)
 {
     struct gate gate;
 
@@ -373,11 +373,10 @@ TEST(test_seal_ends_meanwhile)
     inside_turn(&inside);
     gb_session_end(peer_session(&inside, &peer), "test");
     open_gate(&gate);
-    end();
 }
 
 /* `leases` goes on over turns, in which what it stands on ends. */
-TEST(test_leases_meanwhile)
+TEST_WITH(test_leases_meanwhile, NULL, tear_down)
 {
     char *answer;
 
@@ -397,7 +396,6 @@ TEST(test_leases_meanwhile)
     for (int i = 0; i < 200 && peer_session(&inside, &peer); i++)
         inside_turn(&inside);
     expect(&other, "\"mapped\":[");
-    end();
 }
 
 /* A short request needs no worker, also if it goes on over turns: the loop shares locks with it. */
