@@ -10,9 +10,7 @@ int gb_peer_described_ask(struct gpubuf_client *client, const char *name, gpubuf
     struct gb_writer writer;
 
     gb_writer_init(&writer, 0);
-    GB_WRITE_LITERAL(&writer, "{\"name\":");
-    gb_write_cstring(&writer, name);
-    gb_write_char(&writer, '}');
+    gb_write_pattern(&writer, "{'name':%s}", name);
     char *params = gb_writer_take(&writer, NULL);
     gb_writer_end(&writer);
     int r = params ? gpubuf_call_async(client, "stat", params, callback, arg, NULL)

@@ -1,5 +1,6 @@
 #include "client/peer/directory_etcd.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -316,11 +317,10 @@ static bool directory_find(struct gb_peer_directory *base, const char *name,
 static void write_published(struct gb_writer *value, const struct op *op)
 {
     gb_writer_init(value, 0);
-    GB_WRITE_LITERAL(value, "{\"node\":");
-    gb_write_cstring(value, op->directory->member.node);
-    gb_write_format(value, ",\"version\":%llu,\"bytes\":%llu,\"serial\":%llu,\"since\":%llu}",
-                    (unsigned long long)op->version, (unsigned long long)op->bytes,
-                    (unsigned long long)op->serial, (unsigned long long)op->since_ms);
+    gb_write_pattern(value,
+                     "{'node':%s,'version':%" PRIu64 ",'bytes':%" PRIu64 ",'serial':%" PRIu64
+                     ",'since':%" PRIu64 "}",
+                     op->directory->member.node, op->version, op->bytes, op->serial, op->since_ms);
 }
 
 static void publish_won(struct op *op, uint64_t revision)

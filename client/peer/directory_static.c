@@ -171,9 +171,7 @@ static bool find(struct gb_peer_directory *directory, const char *name, gb_peer_
     finding->user = user;
     finding->self = fixed->self;
     gb_writer_init(&writer, 0);
-    GB_WRITE_LITERAL(&writer, "{\"method\":\"find\",\"name\":");
-    gb_write_cstring(&writer, name);
-    gb_write_char(&writer, '}');
+    gb_write_pattern(&writer, "{'method':'find','name':%s}", name);
     for (size_t i = 0; i < fixed->count && !writer.failed; i++) {
         if (ask(fixed, finding, &fixed->peers[i], &writer))
             finding->left++;

@@ -145,9 +145,7 @@ static void drop_copy(struct gb_peer_fetches *fetches, const char *name, uint64_
         (!revision && !directory->methods->knows(directory, copy->origin)))
         return;
     gb_writer_init(&writer, 0);
-    GB_WRITE_LITERAL(&writer, "{\"name\":");
-    gb_write_cstring(&writer, name);
-    gb_write_format(&writer, ",\"version\":%" PRIu64 "}", copy->version);
+    gb_write_pattern(&writer, "{'name':%s,'version':%" PRIu64 "}", name, copy->version);
     gb_write_char(&writer, '\0');
     if (!writer.failed)
         (void)gpubuf_call_async(fetches->options.client, "delete", writer.data, NULL, NULL, NULL);

@@ -1,6 +1,7 @@
 #include "client/peer/member.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,19 +64,13 @@ void gb_peer_member_write_key(struct gb_writer *writer, const struct gb_peer_mem
     gb_writer_end(&key);
 }
 
-static void write_number(struct gb_writer *writer, const char *name, uint64_t number)
-{
-    gb_write_format(writer, "\"%s\":\"%llu\"", name, (unsigned long long)number);
-}
-
 void gb_peer_member_write_put(struct gb_writer *writer, const struct gb_peer_member *member,
                               const char *kind, const char *name, struct gb_writer *value)
 {
     gb_peer_member_write_key(writer, member, kind, name);
     GB_WRITE_LITERAL(writer, ",");
     gb_peer_etcd_write_bytes(writer, "value", value->data, value->length);
-    GB_WRITE_LITERAL(writer, ",");
-    write_number(writer, "lease", member->lease);
+    gb_write_pattern(writer, ",'lease':'%" PRIu64 "'", member->lease);
     writer->failed |= value->failed;
     gb_writer_end(value);
 }
@@ -91,9 +86,7 @@ void gb_peer_member_write_delete(struct gb_writer *writer, const struct gb_peer_
 void gb_peer_member_write_compare(struct gb_writer *writer, const struct gb_peer_member *member,
                                   const char *kind, const char *name, uint64_t revision)
 {
-    GB_WRITE_LITERAL(writer, "{\"target\":\"MOD\",");
-    write_number(writer, "mod_revision", revision);
-    GB_WRITE_LITERAL(writer, ",");
+    gb_write_pattern(writer, "{'target':'MOD','mod_revision':'%" PRIu64 "',", revision);
     gb_peer_member_write_key(writer, member, kind, name);
     GB_WRITE_LITERAL(writer, "}");
 }
@@ -244,9 +237,7 @@ static void list_page(struct gb_peer_member *member, const char *key, size_t len
     struct gb_writer body;
 
     gb_writer_init(&body, 0);
-    gb_write_format(&body, "{\"limit\":\"%d\",", PAGE);
-    write_number(&body, "revision", member->listed);
-    GB_WRITE_LITERAL(&body, ",");
+    gb_write_pattern(&body, "{'limit':'%d','revision':'%" PRIu64 "',", PAGE, member->listed);
     write_range(&body, member, key, length);
     GB_WRITE_LITERAL(&body, "}");
     member->joining = gb_peer_etcd_call(member->etcd, "kv/range", &body, on_page, member);
@@ -384,9 +375,8 @@ static void watch_begin(struct gb_peer_member *member)
     gb_writer_init(&body, 0);
     GB_WRITE_LITERAL(&body, "{\"create_request\":{");
     write_range(&body, member, key, (size_t)length);
-    GB_WRITE_LITERAL(&body, ",");
-    write_number(&body, "start_revision", member->watched + 1);
-    GB_WRITE_LITERAL(&body, ",\"fragment\":true}}");
+    gb_write_pattern(&body, ",'start_revision':'%" PRIu64 "','fragment':true}}",
+                     member->watched + 1);
     member->watch = gb_peer_etcd_stream(member->etcd, "watch", &body, on_watched, member);
 }
 
@@ -423,9 +413,7 @@ static void enter(struct gb_peer_member *member)
     struct gb_writer body, value;
 
     gb_writer_init(&value, 0);
-    GB_WRITE_LITERAL(&value, "{\"host\":");
-    gb_write_cstring(&value, member->host);
-    gb_write_format(&value, ",\"port\":%u}", member->port);
+    gb_write_pattern(&value, "{'host':%s,'port':%u}", member->host, member->port);
     gb_writer_init(&body, 0);
     GB_WRITE_LITERAL(&body, "{\"compare\":[");
     gb_peer_member_write_compare(&body, member, "/nodes/", member->node, 0);

@@ -58,11 +58,8 @@ static struct gb_peer_item *new_text(uint64_t request, const char *text, size_t 
 static void write_error(struct gb_writer *writer, const struct gb_error *error)
 {
     gb_writer_init(writer, 0);
-    GB_WRITE_LITERAL(writer, "{\"error\":{\"kind\":");
-    gb_write_cstring(writer, gb_error_kind(error->code));
-    GB_WRITE_LITERAL(writer, ",\"message\":");
-    gb_write_cstring(writer, error->message);
-    GB_WRITE_LITERAL(writer, "}}");
+    gb_write_pattern(writer, "{'error':{'kind':%s,'message':%s}}", gb_error_kind(error->code),
+                     error->message);
 }
 
 static bool append(struct gb_peer_outbox *box, struct gb_peer_item *item)

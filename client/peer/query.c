@@ -142,9 +142,7 @@ static void answer_error(struct asker *asker, int status, const char *message)
     struct gb_writer writer;
 
     gb_writer_init(&writer, 0);
-    gb_write_format(&writer, "{\"error\":{\"kind\":\"%s\",\"message\":", gb_error_kind(status));
-    gb_write_cstring(&writer, message);
-    GB_WRITE_LITERAL(&writer, "}}");
+    gb_write_pattern(&writer, "{'error':{'kind':%s,'message':%s}}", gb_error_kind(status), message);
     answer(asker, &writer);
 }
 
@@ -152,17 +150,12 @@ static void answer_error(struct asker *asker, int status, const char *message)
 
 static void write_place(struct gb_writer *writer, const struct gb_peer_place *place)
 {
-    GB_WRITE_LITERAL(writer, "{\"node\":");
-    gb_write_cstring(writer, place->node);
-    if (place->port) {
-        GB_WRITE_LITERAL(writer, ",\"host\":");
-        gb_write_cstring(writer, place->host);
-        gb_write_format(writer, ",\"port\":%u", place->port);
-    }
-    GB_WRITE_LITERAL(writer, ",\"origin\":");
-    gb_write_cstring(writer, place->origin);
-    gb_write_format(writer, ",\"version\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"since\":%" PRIu64 "}",
-                    place->version, place->bytes, place->since_ms);
+    gb_write_pattern(writer, "{'node':%s", place->node);
+    if (place->port)
+        gb_write_pattern(writer, ",'host':%s,'port':%u", place->host, place->port);
+    gb_write_pattern(writer,
+                     ",'origin':%s,'version':%" PRIu64 ",'bytes':%" PRIu64 ",'since':%" PRIu64 "}",
+                     place->origin, place->version, place->bytes, place->since_ms);
 }
 
 static void write_own(struct gb_writer *writer, const struct asker *asker)
@@ -194,9 +187,7 @@ static void on_found(void *user, int status, const struct gb_peer_place *places,
         return;
     }
     gb_writer_init(&writer, 0);
-    GB_WRITE_LITERAL(&writer, "{\"node\":");
-    gb_write_cstring(&writer, asker->query->options.node);
-    GB_WRITE_LITERAL(&writer, ",\"places\":[");
+    gb_write_pattern(&writer, "{'node':%s,'places':[", asker->query->options.node);
     if (here)
         write_own(&writer, asker);
     for (size_t i = 0; i < count; i++) {
@@ -205,10 +196,8 @@ static void on_found(void *user, int status, const struct gb_peer_place *places,
         write_place(&writer, &places[i]);
     }
     gb_write_char(&writer, ']');
-    if (status < 0 && status != GPUBUF_E_NOT_FOUND) {
-        GB_WRITE_LITERAL(&writer, ",\"why\":");
-        gb_write_cstring(&writer, error->message);
-    }
+    if (status < 0 && status != GPUBUF_E_NOT_FOUND)
+        gb_write_pattern(&writer, ",'why':%s", error->message);
     gb_write_char(&writer, '}');
     answer(asker, &writer);
 }
@@ -270,24 +259,18 @@ static void list(struct asker *asker, const struct question *question)
         return;
     }
     gb_writer_init(&writer, 0);
-    GB_WRITE_LITERAL(&writer, "{\"node\":");
-    gb_write_cstring(&writer, asker->query->options.node);
-    GB_WRITE_LITERAL(&writer, ",\"names\":[");
+    gb_write_pattern(&writer, "{'node':%s,'names':[", asker->query->options.node);
     for (int i = 0; i < count; i++) {
-        gb_write_text(&writer, i ? ",{\"name\":" : "{\"name\":");
-        gb_write_cstring(&writer, listed[i].name);
-        GB_WRITE_LITERAL(&writer, ",\"node\":");
-        gb_write_cstring(&writer, listed[i].node);
-        gb_write_format(&writer,
-                        ",\"version\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"since\":%" PRIu64
-                        ",\"copies\":%zu}",
-                        listed[i].version, listed[i].bytes, listed[i].since_ms, listed[i].copies);
+        gb_write_text(&writer, i ? "," : "");
+        gb_write_pattern(&writer,
+                         "{'name':%s,'node':%s,'version':%" PRIu64 ",'bytes':%" PRIu64
+                         ",'since':%" PRIu64 ",'copies':%zu}",
+                         listed[i].name, listed[i].node, listed[i].version, listed[i].bytes,
+                         listed[i].since_ms, listed[i].copies);
     }
     gb_write_char(&writer, ']');
-    if (count == PAGE) {
-        GB_WRITE_LITERAL(&writer, ",\"after\":");
-        gb_write_cstring(&writer, listed[count - 1].name);
-    }
+    if (count == PAGE)
+        gb_write_pattern(&writer, ",'after':%s", listed[count - 1].name);
     gb_write_char(&writer, '}');
     answer(asker, &writer);
 }
@@ -304,11 +287,8 @@ static void write_machine(void *user, const char *node, const char *host, uint16
 
     if (strcmp(node, telling->self) == 0)
         return;
-    gb_write_text(telling->writer, telling->any ? ",{\"node\":" : "{\"node\":");
-    gb_write_cstring(telling->writer, node);
-    GB_WRITE_LITERAL(telling->writer, ",\"host\":");
-    gb_write_cstring(telling->writer, host);
-    gb_write_format(telling->writer, ",\"port\":%u}", port);
+    gb_write_text(telling->writer, telling->any ? "," : "");
+    gb_write_pattern(telling->writer, "{'node':%s,'host':%s,'port':%u}", node, host, port);
     telling->any = true;
 }
 
@@ -320,9 +300,7 @@ static void peers(struct asker *asker)
     struct telling telling = {&writer, asker->query->options.node, false};
 
     gb_writer_init(&writer, 0);
-    GB_WRITE_LITERAL(&writer, "{\"node\":");
-    gb_write_cstring(&writer, telling.self);
-    GB_WRITE_LITERAL(&writer, ",\"peers\":[");
+    gb_write_pattern(&writer, "{'node':%s,'peers':[", telling.self);
     int r = directory->methods->machines(directory, write_machine, &telling, &error);
     if (r < 0) {
         gb_writer_end(&writer);

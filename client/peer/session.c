@@ -143,13 +143,12 @@ static void write_origin(struct gb_writer *writer, const struct gb_peer_session 
 {
     const struct gb_peer_copy *copy = copy_of(session, described);
 
-    GB_WRITE_LITERAL(writer, "\"origin\":");
-    gb_write_cstring(writer, copy ? copy->origin : session->options->tls->node);
-    gb_write_format(writer,
-                    ",\"revision\":%" PRIu64 ",\"version\":%" PRIu64 ",\"bytes\":%" PRIu64
-                    ",\"since\":%" PRIu64,
-                    copy ? copy->revision : described->version, described->version,
-                    described->bytes, described->created_ms);
+    gb_write_pattern(writer,
+                     "{'origin':%s,'revision':%" PRIu64 ",'version':%" PRIu64 ",'bytes':%" PRIu64
+                     ",'since':%" PRIu64 "}",
+                     copy ? copy->origin : session->options->tls->node,
+                     copy ? copy->revision : described->version, described->version,
+                     described->bytes, described->created_ms);
 }
 
 /* Reads the daemon's description of the object. False: the request has been refused. */
@@ -183,9 +182,7 @@ static void on_found(struct gpubuf_client *client, int status, const char *resul
     if (!describe(request, status, result, length))
         return;
     gb_writer_init(&writer, 0);
-    gb_write_char(&writer, '{');
     write_origin(&writer, request->session, &request->described);
-    gb_write_char(&writer, '}');
     gb_peer_session_send(request->session, request->id, &writer);
     end_request(request);
 }
@@ -255,10 +252,8 @@ static void write_label(struct gb_writer *writer, const struct gb_peer_session *
 
     if (length && copy_of(session, described))
         (void)gb_peer_copies_read(described->label.text, origin, &revision, &length);
-    if (!length)
-        return;
-    GB_WRITE_LITERAL(writer, ",\"label\":");
-    gb_write_string(writer, described->label.text, length);
+    if (length)
+        gb_write_pattern(writer, ",'label':%.*s", (int)length, described->label.text);
 }
 
 static void grant(struct request *request)
@@ -286,10 +281,9 @@ static void grant(struct request *request)
     session->leases = lease;
     session->lease_count++;
     gb_writer_init(&writer, GB_LIMIT(line_bytes));
-    gb_write_format(&writer, "{\"lease\":%" PRIu64 ",\"device\":\"%s\",\"mode\":%u,", lease->id,
-                    gb_is_host(described->device.text) ? "host" : "gpu",
-                    gb_peer_described_mode(described));
-    gb_write_format(&writer, "\"content\":%" PRIu64, lease->content.bytes);
+    gb_write_pattern(&writer, "{'lease':%" PRIu64 ",'device':%s,'mode':%u,'content':%" PRIu64,
+                     lease->id, gb_is_host(described->device.text) ? "host" : "gpu",
+                     gb_peer_described_mode(described), lease->content.bytes);
     write_label(&writer, session, described);
     GB_WRITE_LITERAL(&writer, ",\"layout\":");
     gb_write_text(&writer, lease->layout);

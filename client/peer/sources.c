@@ -192,9 +192,8 @@ static bool ask_place(struct gb_peer_fetch *fetch, const struct gb_peer_place *p
         return false;
     *opening = (struct opening){fetch, remote};
     gb_writer_init(&writer, 0);
-    gb_write_format(&writer, "{\"method\":\"%s\",\"name\":", method);
-    gb_write_cstring(&writer, fetch->name);
-    gb_write_format(&writer, ",\"version\":%" PRIu64 "}", place->version);
+    gb_write_pattern(&writer, "{'method':%s,'name':%s,'version':%" PRIu64 "}", method, fetch->name,
+                     place->version);
     if (!writer.failed)
         asked = gb_peer_remote_ask(remote, writer.data, writer.length, callback, opening);
     gb_writer_end(&writer);
