@@ -234,7 +234,7 @@ int gb_call_may_lease(struct gb_call *call)
 
 int gb_call_check_lost(struct gb_call *call, const struct gb_device *device)
 {
-    const struct gb_making *making = call->wait ? gb_wait_making(call->wait) : NULL;
+    const struct gb_making *making = call->wait ? &call->wait->making : NULL;
 
     if (!device->lost)
         return 0;

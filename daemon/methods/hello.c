@@ -67,11 +67,8 @@ static void write_limits(struct gb_call *call)
     struct gb_limits own = *call->server->limits, *limits = &own;
     const char *separator = "";
 
-    own.user_sessions = quota->sessions;
-    own.user_objects = quota->objects;
-    own.user_segments = quota->segments;
-    own.user_leases = quota->leases;
-    own.user_text_bytes = quota->text_bytes;
+    for (unsigned kind = 0; kind < GB_QUOTA_BYTES; kind++)
+        *gb_quota_limit(&own, kind) = quota->most[kind];
     own.user_bytes = quota->bytes[0]; /* on the default device */
     GB_WRITE_LITERAL(call->writer, "\"limits\":{");
 #define WRITE_LIMIT(name, value, text)                                                             \

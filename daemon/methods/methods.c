@@ -265,26 +265,24 @@ static int serve(struct gb_session *session, const char *line, size_t length)
 
 static bool retry(struct gb_wait *wait, bool last_try)
 {
-    struct gb_session *session = gb_wait_session(wait);
+    struct gb_session *session = wait->session;
     struct gb_pool *pool = &session->server->workspace.pool;
-    struct gb_task *task = gb_wait_task(wait);
+    struct gb_task *task = wait->task;
     struct gb_message message;
     struct gb_call call;
-    const char *line;
-    size_t length;
     int r;
 
     gb_sessions_give_back(session->server, UINT64_MAX);
     if (!task) {
-        line = gb_wait_line(wait, &length);
         gb_pool_reset(pool);
-        read_message(&message, line, length, pool);
+        read_message(&message, wait->line, wait->length, pool);
     }
     call_init(&call, session, task ? &task->message : &message, task);
     call.wait = wait;
     call.last_try = last_try;
-    call.since_ns = gb_wait_begun_ns(wait);
-    call.fds = gb_wait_fds(wait, &call.fd_count);
+    call.since_ns = wait->begun_ns;
+    call.fds = wait->fds;
+    call.fd_count = wait->fd_count;
     if (call.message->r < 0) {
         /* The message was readable once, so memory is out. Its id is not known without it. */
         call.writer->failed = true;
@@ -298,7 +296,7 @@ static bool retry(struct gb_wait *wait, bool last_try)
     if (r == GB_WAITS)
         return false;
     if (r == GB_GOES_ON)
-        gb_wait_keep_task(wait, NULL); /* the task is the worker's now */
+        wait->task = NULL; /* the task is the worker's now */
     gb_wait_end(wait);
     return true;
 }

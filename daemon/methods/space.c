@@ -133,7 +133,7 @@ static int no_space(struct gb_call *call, const struct gb_search *search, const 
 static uint64_t trusts_until(const struct gb_call *call, const struct gb_device *device)
 {
     uint64_t now = gb_now_ms();
-    uint64_t until = (call->wait ? gb_wait_since(call->wait) : now) + RETIRE_GRACE_MS;
+    uint64_t until = (call->wait ? call->wait->since_ms : now) + RETIRE_GRACE_MS;
     bool asked = device->pinned_by_clients > 0 &&
                  now - gb_waits_queue(call->server, device)->retired_ms < RETIRE_GRACE_MS;
 
@@ -161,8 +161,8 @@ struct gb_demand gb_call_demand(const struct gb_call *call, uint64_t reserve)
                                .keeps = call->server->state.grace.count > 0};
 
     if (call->wait) {
-        demand.since_ms = gb_wait_since(call->wait);
-        demand.serial = gb_wait_serial(call->wait);
+        demand.since_ms = call->wait->since_ms;
+        demand.serial = call->wait->claim.serial;
     }
     return demand;
 }
@@ -211,7 +211,7 @@ static bool make_room(struct gb_call *call, struct gb_search *search)
    failed. */
 static bool still_making(struct gb_call *call, int *outcome)
 {
-    struct gb_making *making = call->wait ? gb_wait_making(call->wait) : NULL;
+    struct gb_making *making = call->wait ? &call->wait->making : NULL;
 
     if (!making)
         return false;
@@ -265,7 +265,7 @@ static void begin_search(struct gb_call *call, struct gb_search *search)
         placing->key = &placing->storage->key;
     placing->store = &call->server->store;
     placing->user = call->session->user;
-    placing->making = call->wait ? gb_wait_making(call->wait) : NULL;
+    placing->making = call->wait ? &call->wait->making : NULL;
     placing->error = &call->error;
     search->device = placing->key->device;
     search->need = placing->key->own ? gb_round_up(placing->bytes, search->device->granularity)
@@ -340,7 +340,7 @@ static int put_aside(struct gb_call *call, const struct gb_string *names, size_t
         return gb_call_no_memory(call);
     if (call->task) {
         gb_task_detach(call->task);
-        gb_wait_keep_task(call->wait, call->task);
+        call->wait->task = call->task;
     }
     return GB_WAITS;
 }
@@ -351,7 +351,7 @@ static int wait_driver(struct gb_call *call, const struct gb_search *search)
 {
     struct gb_device *device = search->device;
     struct gb_making_job *job = search->placing.job;
-    uint64_t now = gb_now_ms(), since = call->wait ? gb_wait_driver_since(call->wait) : 0;
+    uint64_t now = gb_now_ms(), since = call->wait ? call->wait->driver_since : 0;
     int r;
 
     if (since == 0 || job)
@@ -365,7 +365,7 @@ static int wait_driver(struct gb_call *call, const struct gb_search *search)
         return r;
     gb_wait_for_driver(call->wait, device, since);
     if (job)
-        gb_making_attach(gb_wait_making(call->wait), job);
+        gb_making_attach(&call->wait->making, job);
     return r;
 }
 
@@ -374,7 +374,7 @@ static int wait_driver(struct gb_call *call, const struct gb_search *search)
    requests. */
 static int wait_quota(struct gb_call *call, struct gb_device *device, uint64_t wait_ms)
 {
-    uint64_t now = gb_now_ms(), since = call->wait ? gb_wait_since(call->wait) : now;
+    uint64_t now = gb_now_ms(), since = call->wait ? call->wait->since_ms : now;
     uint64_t until = since + (wait_ms > RETIRE_GRACE_MS ? wait_ms : RETIRE_GRACE_MS);
     int r;
 
@@ -433,7 +433,7 @@ int gb_call_wait_space(struct gb_call *call, const struct gb_search *search, int
                        uint64_t wait_ms)
 {
     struct gb_device *device = search->device;
-    uint64_t now = gb_now_ms(), since = call->wait ? gb_wait_since(call->wait) : now, until;
+    uint64_t now = gb_now_ms(), since = call->wait ? call->wait->since_ms : now, until;
     bool arriving = search->room == GB_ROOM_ARRIVING;
     bool driver = !arriving && device->freeing >= search->placing.shortfall;
     char why[sizeof(call->error.message)];
@@ -462,7 +462,7 @@ int gb_call_wait_space(struct gb_call *call, const struct gb_search *search, int
 int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size_t count,
                        uint64_t wait_ms)
 {
-    uint64_t since = call->wait ? gb_wait_since(call->wait) : gb_now_ms();
+    uint64_t since = call->wait ? call->wait->since_ms : gb_now_ms();
     int r = put_aside(call, names, count, since + wait_ms);
 
     if (r == GB_WAITS)

@@ -89,23 +89,15 @@ static void write_descriptors(struct gb_call *call)
     gb_write_char(writer, '}');
 }
 
-static void write_use(struct gb_writer *writer, const char *name, uint64_t used, uint64_t quota)
-{
-    gb_write_format(writer, ",\"%s\":{\"used\":%" PRIu64 ",\"quota\":%" PRIu64 "}", name, used,
-                    quota);
-}
-
 static void write_user(struct gb_call *call, const struct gb_user *user)
 {
     const struct gb_server *server = call->server;
     struct gb_writer *writer = call->writer;
 
     gb_write_format(writer, "{\"uid\":%u", user->uid);
-    write_use(writer, "sessions", user->sessions, user->quota->sessions);
-    write_use(writer, "objects", user->objects, user->quota->objects);
-    write_use(writer, "segments", user->segments, user->quota->segments);
-    write_use(writer, "leases", user->leases, user->quota->leases);
-    write_use(writer, "text_bytes", user->text_bytes, user->quota->text_bytes);
+    for (unsigned kind = 0; kind < GB_QUOTA_BYTES; kind++)
+        gb_write_pattern(writer, ",%s:{'used':%" PRIu64 ",'quota':%" PRIu64 "}",
+                         gb_quota_rows[kind].name, user->has[kind], user->quota->most[kind]);
     gb_write_format(
         writer,
         ",\"descriptors\":{\"open\":%" PRIu64 ",\"kept\":%" PRIu64 ",\"in_flight\":%" PRIu64 "}",

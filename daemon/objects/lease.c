@@ -38,7 +38,7 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
         return NULL;
     }
     if (holder->user)
-        holder->user->leases++;
+        holder->user->has[GB_QUOTA_LEASES]++;
     registry->next_lease++;
     lease->object = object;
     lease->holder = holder;
@@ -402,7 +402,7 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
     object->kept_count -= lease->holder->keeps;
     registry->kept_count -= lease->holder->keeps;
     if (lease->holder->user) {
-        lease->holder->user->leases--;
+        lease->holder->user->has[GB_QUOTA_LEASES]--;
         gb_stake_release(object->storage, lease->holder->user, &lease->of_stake);
     }
     gb_page_drop(lease->holder->page, lease->slot);

@@ -69,8 +69,8 @@ struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, 
     object->index.length = name_length;
     object->storage = storage;
     object->owner = gb_user_ref(owner);
-    owner->objects++;
-    owner->text_bytes += name_length;
+    owner->has[GB_QUOTA_OBJECTS]++;
+    owner->has[GB_QUOTA_TEXT] += name_length;
     gb_list_init(&object->leases);
     gb_list_init(&object->live.writing);
     gb_list_init(&object->of_name);
@@ -103,8 +103,9 @@ static void object_free(struct gb_registry *registry, struct gb_object *object)
     registry->objects--;
     object->storage->device->objects--;
     gb_storage_unref(registry->store, object->storage);
-    object->owner->objects--;
-    object->owner->text_bytes -= object->name_length + object->text_length + object->unsealed_bytes;
+    object->owner->has[GB_QUOTA_OBJECTS]--;
+    object->owner->has[GB_QUOTA_TEXT] -=
+        object->name_length + object->text_length + object->unsealed_bytes;
     gb_user_unref(object->owner);
     free(object->ready);
     free(object->text);
@@ -118,7 +119,7 @@ void gb_object_discard(struct gb_registry *registry, struct gb_object *object)
 
 void gb_object_charge_unsealed(struct gb_object *object, size_t bytes)
 {
-    object->owner->text_bytes += bytes - object->unsealed_bytes;
+    object->owner->has[GB_QUOTA_TEXT] += bytes - object->unsealed_bytes;
     object->unsealed_bytes = bytes;
 }
 

@@ -121,7 +121,7 @@ void gb_object_set_text(struct gb_object *object, char *text, size_t length, siz
 {
     const char *head;
 
-    object->owner->text_bytes += length - object->text_length;
+    object->owner->has[GB_QUOTA_TEXT] += length - object->text_length;
     object->storage->text += length - object->text_length;
     free(object->text);
     object->text = text;

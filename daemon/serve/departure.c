@@ -151,7 +151,7 @@ void gb_session_end(struct gb_session *session, const char *why)
     gb_list_remove(&session->untold);
     server->session_count--;
     gb_idle_watch(server);
-    session->user->sessions--;
+    session->user->has[GB_QUOTA_SESSIONS]--;
     gb_charge_set(&session->charge, GB_HELD_BYTES, 0);
     gb_charge_set(&session->charge, GB_HELD_FDS, 0);
     gb_charge_set(&session->charge, GB_STOCK_OPEN, 1); /* the socket */

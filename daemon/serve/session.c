@@ -166,7 +166,7 @@ static int admit(struct gb_session *session, struct gb_error *error)
     if (!session->user)
         return gb_fail_memory(error);
     if (server->session_count >= limits->sessions ||
-        session->user->sessions >= session->user->quota->sessions)
+        session->user->has[GB_QUOTA_SESSIONS] >= session->user->quota->most[GB_QUOTA_SESSIONS])
         gb_sessions_end_hung_up(server); /* which may leave room */
     if (server->session_count >= limits->sessions)
         return gb_fail_limit(error, "sessions", (long long)limits->sessions,
@@ -242,7 +242,7 @@ int gb_session_new(struct gb_server *server, int fd)
         return r;
     }
     session->id = server->next_session++;
-    session->user->sessions++;
+    session->user->has[GB_QUOTA_SESSIONS]++;
     session->charge.user = session->flight.charge.user = session->user;
     gb_charge_set(&session->charge, GB_STOCK_OPEN, 1);
     session->flight.fd = fd;

@@ -4,41 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/base/timer.h"
 #include "daemon/serve/session.h"
 #include "daemon/spill/tiers.h"
-
-/* The reason to wait, besides names. */
-enum gb_wait_for { FOR_NOTHING, FOR_MOVE, FOR_DRIVER, FOR_TIER, FOR_SPACE };
-
-struct gb_wait {
-    struct gb_link of_session, woken;
-    struct gb_link of_queue;
-    struct gb_link watching; /* in the list for its storage */
-    const struct gb_storage *storage;
-    struct gb_session *session;
-    enum gb_wait_for waits_for;
-    struct gb_device *device; /* for its driver, space or tier; else NULL */
-    struct gb_timer timer;
-    uint64_t since_ms, begun_ns;
-    struct gb_charge charge;
-    uint64_t need;         /* bytes, while it waits for space */
-    bool arriving;         /* the daemon's own work will bring them */
-    uint64_t driver_since; /* while it waits for the driver */
-    struct gb_claim claim; /* on room in a tier */
-    struct gb_making making;
-    struct gb_storage **held; /* owned, with a reference and a hold each */
-    size_t held_count;
-    struct gb_pool pool; /* of the message and the names */
-    const char *line;
-    size_t length;
-    struct gb_task *task; /* has read the message, in place of `line`; owned */
-    struct gb_awaited *awaited;
-    size_t awaited_count; /* entered in the table */
-    int fds[GB_LIMIT(fds)];
-    unsigned fd_count;
-    bool over; /* it only waits to leave its names */
-};
 
 static bool retry(struct gb_wait *wait, bool last_try)
 {
@@ -129,11 +96,6 @@ static void claim(struct gb_wait *wait, enum gb_tier_kind full_tier)
     gb_spill_claim(&wait->session->server->spill, &wait->claim, full_tier);
 }
 
-uint64_t gb_wait_serial(const struct gb_wait *wait)
-{
-    return wait->claim.serial;
-}
-
 static void leave_queue(struct gb_wait *wait)
 {
     gb_list_remove(&wait->of_queue);
@@ -207,43 +169,6 @@ void gb_wait_end(struct gb_wait *wait)
     wait_free(wait);
 }
 
-struct gb_session *gb_wait_session(const struct gb_wait *wait)
-{
-    return wait->session;
-}
-
-const char *gb_wait_line(const struct gb_wait *wait, size_t *length)
-{
-    *length = wait->length;
-    return wait->line;
-}
-
-void gb_wait_keep_task(struct gb_wait *wait, struct gb_task *task)
-{
-    wait->task = task;
-}
-
-struct gb_task *gb_wait_task(const struct gb_wait *wait)
-{
-    return wait->task;
-}
-
-int *gb_wait_fds(struct gb_wait *wait, unsigned *count)
-{
-    *count = wait->fd_count;
-    return wait->fds;
-}
-
-uint64_t gb_wait_since(const struct gb_wait *wait)
-{
-    return wait->since_ms;
-}
-
-uint64_t gb_wait_begun_ns(const struct gb_wait *wait)
-{
-    return wait->begun_ns;
-}
-
 static struct gb_wait *wait_of(struct gb_link *link)
 {
     return GB_CONTAINER(link, struct gb_wait, of_queue);
@@ -293,11 +218,6 @@ void gb_wait_for_tier(struct gb_wait *wait, struct gb_device *device, enum gb_ti
 bool gb_wait_comes(const struct gb_wait *wait)
 {
     return wait->waits_for == FOR_SPACE ? wait->arriving : wait->waits_for != FOR_NOTHING;
-}
-
-uint64_t gb_wait_driver_since(const struct gb_wait *wait)
-{
-    return wait->driver_since;
 }
 
 void gb_wait_for_move(struct gb_wait *wait, struct gb_storage *storage)
@@ -356,11 +276,6 @@ void gb_wait_until(struct gb_wait *wait, uint64_t until_ms)
 {
     /* Cannot fail: the timer is set, unless its time is up, and moving it takes no memory. */
     gb_timer_set(&wait->session->server->timers, &wait->timer, until_ms);
-}
-
-struct gb_making *gb_wait_making(struct gb_wait *wait)
-{
-    return &wait->making;
 }
 
 struct gb_queue *gb_waits_queue(struct gb_server *server, const struct gb_device *device)

@@ -17,8 +17,11 @@
 #ifndef GB_WAIT_H
 #define GB_WAIT_H
 
+#include "daemon/base/timer.h"
 #include "daemon/memory/device.h"
+#include "daemon/memory/tier.h"
 #include "daemon/store/making.h"
+#include "daemon/store/user.h"
 #include "proto/json.h"
 
 struct gb_server;
@@ -27,9 +30,40 @@ struct gb_object;
 struct gb_task;
 struct gb_missing;
 
-struct gb_wait;
 struct gb_waits; /* server.h */
 struct gb_queue;
+
+/* The reason to wait, besides names. */
+enum gb_wait_for { FOR_NOTHING, FOR_MOVE, FOR_DRIVER, FOR_TIER, FOR_SPACE };
+
+struct gb_wait {
+    struct gb_link of_session, woken;
+    struct gb_link of_queue;
+    struct gb_link watching; /* in the list for its storage */
+    const struct gb_storage *storage;
+    struct gb_session *session;
+    enum gb_wait_for waits_for;
+    struct gb_device *device; /* for its driver, space or tier; else NULL */
+    struct gb_timer timer;
+    uint64_t since_ms, begun_ns; /* by the clock of the metrics; without them 0 */
+    struct gb_charge charge;
+    uint64_t need;            /* bytes, while it waits for space */
+    bool arriving;            /* the daemon's own work will bring them */
+    uint64_t driver_since;    /* while it waits for the driver; else 0 */
+    struct gb_claim claim;    /* on room in a tier; its serial is the order of arrival */
+    struct gb_making making;  /* its part in a job that makes memory for it */
+    struct gb_storage **held; /* owned, with a reference and a hold each */
+    size_t held_count;
+    struct gb_pool pool; /* of the message and the names */
+    const char *line;
+    size_t length;
+    struct gb_task *task; /* has read the message, in place of `line`; owned */
+    struct gb_awaited *awaited;
+    size_t awaited_count; /* entered in the table */
+    int fds[GB_LIMIT(fds)];
+    unsigned fd_count;
+    bool over; /* it only waits to leave its names */
+};
 
 /* Puts a request aside. `names` (`count` may be 0), which are copied, wake it when they appear. On
    success the descriptors are taken over. `since_ms` is when it was first tried. `line` NULL: a
@@ -44,18 +78,9 @@ int gb_wait_for_names(struct gb_wait *wait, const struct gb_string *names, size_
 /* Ends the wait, and frees it with its message and descriptors. */
 void gb_wait_end(struct gb_wait *wait);
 
-struct gb_session *gb_wait_session(const struct gb_wait *wait);
-const char *gb_wait_line(const struct gb_wait *wait, size_t *length);
-/* The task that has read the message, if that was long; owned by the wait. NULL: there is none. */
-void gb_wait_keep_task(struct gb_wait *wait, struct gb_task *task);
-struct gb_task *gb_wait_task(const struct gb_wait *wait);
-int *gb_wait_fds(struct gb_wait *wait, unsigned *count);
 /* The bytes that a user is charged with for a request of `length` bytes that waits for `count`
    names. */
 uint64_t gb_wait_bytes(size_t length, size_t count);
-uint64_t gb_wait_since(const struct gb_wait *wait);
-/* The same by the clock of the metrics; without them 0. */
-uint64_t gb_wait_begun_ns(const struct gb_wait *wait);
 
 /* ---- the reason to wait, besides names: one of these at a time ---- */
 
@@ -67,7 +92,6 @@ void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t 
 /* Waits for the device's driver, to make memory, since then. Requests that wait for space do not
    hold it up, since they may wait for ever. */
 void gb_wait_for_driver(struct gb_wait *wait, struct gb_device *device, uint64_t since_ms);
-uint64_t gb_wait_driver_since(const struct gb_wait *wait); /* 0: it does not */
 /* Whether it waits for nothing but the daemon's own work. */
 bool gb_wait_comes(const struct gb_wait *wait);
 /* Waits for the end of a storage's move. */
@@ -100,13 +124,8 @@ bool gb_waits_older(const struct gb_server *server, const struct gb_device *devi
 /* The i-th name; NULL if it does not wait for that many. */
 const struct gb_missing *gb_wait_missing(const struct gb_wait *wait, size_t i);
 
-/* Its number in the order of arrival. */
-uint64_t gb_wait_serial(const struct gb_wait *wait);
-
 /* Moves the end of the wait. */
 void gb_wait_until(struct gb_wait *wait, uint64_t until_ms);
-/* Its part in a job that makes memory for it. */
-struct gb_making *gb_wait_making(struct gb_wait *wait);
 
 /* The device's. */
 struct gb_queue *gb_waits_queue(struct gb_server *server, const struct gb_device *device);

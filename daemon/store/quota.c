@@ -20,13 +20,19 @@ struct gb_user_quota {
 
 /* ---- reading ---- */
 
-static const char *const kind_names[] = {
-    [GB_QUOTA_SESSIONS] = "sessions", [GB_QUOTA_OBJECTS] = "objects",
-    [GB_QUOTA_SEGMENTS] = "segments", [GB_QUOTA_LEASES] = "leases",
-    [GB_QUOTA_TEXT] = "text_bytes",   [GB_QUOTA_BYTES] = "bytes",
+const struct gb_quota_row gb_quota_rows[] = {
+#define ROW(name, what)                                                                            \
+    {                                                                                              \
+#name, "user_" #name, what, offsetof(struct gb_limits, user_##name)                        \
+    }
+    [GB_QUOTA_SESSIONS] = ROW(sessions, "sessions"),
+    [GB_QUOTA_OBJECTS] = ROW(objects, "objects"),
+    [GB_QUOTA_SEGMENTS] = ROW(segments, "segments"),
+    [GB_QUOTA_LEASES] = ROW(leases, "leases"),
+    [GB_QUOTA_TEXT] = ROW(text_bytes, "bytes of names, layouts and metadata"),
+    [GB_QUOTA_BYTES] = ROW(bytes, "bytes on "),
+#undef ROW
 };
-
-#define KIND_COUNT (sizeof(kind_names) / sizeof(kind_names[0]))
 
 int gb_uid_read(const char *who, uid_t *uid, struct gb_error *error)
 {
@@ -61,10 +67,11 @@ static int read_item(const char *item, struct gb_quota_rule *rule, struct gb_err
         return gb_fail(error, GPUBUF_E_INVALID,
                        "\"%s\": expected NAME=VALUE, such as objects=1000 or bytes=8G@cuda:0",
                        item);
-    for (kind = 0; kind < KIND_COUNT; kind++)
-        if (strlen(kind_names[kind]) == name && strncmp(kind_names[kind], item, name) == 0)
+    for (kind = 0; kind < GB_QUOTAS; kind++)
+        if (strlen(gb_quota_rows[kind].name) == name &&
+            strncmp(gb_quota_rows[kind].name, item, name) == 0)
             break;
-    if (kind == KIND_COUNT)
+    if (kind == GB_QUOTAS)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "there is no quota \"%.*s\"; expected bytes, leases, objects, segments, "
                        "sessions or text_bytes",
@@ -83,17 +90,6 @@ static int read_item(const char *item, struct gb_quota_rule *rule, struct gb_err
     rule->kind = (enum gb_quota_kind)kind;
     strcpy(rule->device, at ? at + 1 : "");
     return 0;
-}
-
-static void set_limit(struct gb_limits *limits, const struct gb_quota_rule *rule)
-{
-    uint64_t *const members[] = {
-        [GB_QUOTA_SESSIONS] = &limits->user_sessions, [GB_QUOTA_OBJECTS] = &limits->user_objects,
-        [GB_QUOTA_SEGMENTS] = &limits->user_segments, [GB_QUOTA_LEASES] = &limits->user_leases,
-        [GB_QUOTA_TEXT] = &limits->user_text_bytes,   [GB_QUOTA_BYTES] = &limits->user_bytes,
-    };
-
-    *members[rule->kind] = rule->value;
 }
 
 static int keep_rule(const struct gb_quota_rule *rule, struct gb_quota_rule **rules,
@@ -132,7 +128,7 @@ int gb_quota_read(const char *text, struct gb_limits *limits, struct gb_quota_ru
         if (r < 0)
             break;
         if (rule.everyone && !*rule.device)
-            set_limit(limits, &rule);
+            *gb_quota_limit(limits, rule.kind) = rule.value;
         else
             r = keep_rule(&rule, rules, count, error);
     }
@@ -180,15 +176,12 @@ void gb_limits_fit(struct gb_limits *limits, uint64_t open_files, uint64_t store
 
 /* ---- quotas in effect ---- */
 
-static void set_standard(struct gb_quota *quota, const struct gb_limits *limits)
+static void set_standard(struct gb_quota *quota, struct gb_limits limits)
 {
-    quota->sessions = limits->user_sessions;
-    quota->objects = limits->user_objects;
-    quota->segments = limits->user_segments;
-    quota->leases = limits->user_leases;
-    quota->text_bytes = limits->user_text_bytes;
+    for (unsigned kind = 0; kind < GB_QUOTA_BYTES; kind++)
+        quota->most[kind] = *gb_quota_limit(&limits, kind);
     for (unsigned i = 0; i < GB_DEVICES; i++)
-        quota->bytes[i] = limits->user_bytes;
+        quota->bytes[i] = limits.user_bytes;
 }
 
 void gb_quotas_init(struct gb_quotas *quotas)
@@ -200,7 +193,7 @@ void gb_quotas_init(struct gb_quotas *quotas)
     };
 
     *quotas = (struct gb_quotas){0};
-    set_standard(&quotas->standard, &limits);
+    set_standard(&quotas->standard, limits);
 }
 
 void gb_quotas_end(struct gb_quotas *quotas)
@@ -238,18 +231,10 @@ static int apply(struct gb_quota *quota, const struct gb_quota_rule *rule,
 {
     bool found = !*rule->device;
 
-    if (rule->kind == GB_QUOTA_SESSIONS)
-        quota->sessions = rule->value;
-    if (rule->kind == GB_QUOTA_OBJECTS)
-        quota->objects = rule->value;
-    if (rule->kind == GB_QUOTA_SEGMENTS)
-        quota->segments = rule->value;
-    if (rule->kind == GB_QUOTA_LEASES)
-        quota->leases = rule->value;
-    if (rule->kind == GB_QUOTA_TEXT)
-        quota->text_bytes = rule->value;
-    if (rule->kind != GB_QUOTA_BYTES)
+    if (rule->kind != GB_QUOTA_BYTES) {
+        quota->most[rule->kind] = rule->value;
         return 0;
+    }
     for (unsigned i = 0; i < device_count; i++)
         if (!*rule->device || strcmp(rule->device, devices[i]->id) == 0 ||
             strcmp(rule->device, devices[i]->alias) == 0) {
@@ -300,7 +285,7 @@ int gb_quotas_set(struct gb_quotas *quotas, const struct gb_limits *limits,
                   struct gb_device *const *devices, unsigned device_count, struct gb_error *error)
 {
     gb_quotas_end(quotas);
-    set_standard(&quotas->standard, limits);
+    set_standard(&quotas->standard, *limits);
     quotas->others = calloc(rule_count ? rule_count : 1, sizeof(*quotas->others));
     if (!quotas->others)
         return gb_fail_memory(error);

@@ -6,6 +6,7 @@
 #ifndef GB_QUOTA_H
 #define GB_QUOTA_H
 
+#include <stddef.h>
 #include <sys/types.h>
 
 #include "daemon/base/limits.h"
@@ -16,14 +17,26 @@ enum gb_quota_kind {
     GB_QUOTA_OBJECTS,
     GB_QUOTA_SEGMENTS,
     GB_QUOTA_LEASES,
-    GB_QUOTA_TEXT, /* of names, layouts and metadata */
-    GB_QUOTA_BYTES,
+    GB_QUOTA_TEXT,  /* of names, layouts and metadata */
+    GB_QUOTA_BYTES, /* on each device */
+    GB_QUOTAS,
 };
 
 struct gb_quota {
-    uint64_t sessions, objects, segments, leases, text_bytes;
+    uint64_t most[GB_QUOTA_BYTES];
     uint64_t bytes[GB_DEVICES]; /* by the device's index */
 };
+
+struct gb_quota_row {
+    const char *name, *limit, *what; /* "sessions", the limit's name, words for it */
+    size_t at;                       /* the limit in struct gb_limits */
+};
+extern const struct gb_quota_row gb_quota_rows[GB_QUOTAS];
+
+static inline uint64_t *gb_quota_limit(struct gb_limits *limits, unsigned kind)
+{
+    return (uint64_t *)((char *)limits + gb_quota_rows[kind].at);
+}
 
 /* ---- reading --quota ---- */
 

@@ -62,7 +62,7 @@ static void charge(struct gb_segment *segment, struct gb_user *user)
 
     segment->charged = ours ? segment->bytes : 0;
     segment->user = gb_user_ref(user);
-    user->segments++;
+    user->has[GB_QUOTA_SEGMENTS]++;
     user->held[device->index] += segment->charged;
     segment->files.user = user;
     gb_charge_set(&segment->files, GB_STOCK_OPEN, files);
@@ -139,7 +139,7 @@ static void given_back(struct gb_job *job)
     device->segments--;
     device->so_far.segments_destroyed++;
     gb_device_changed(device);
-    segment->user->segments--;
+    segment->user->has[GB_QUOTA_SEGMENTS]--;
     segment->user->held[device->index] -= segment->charged;
     segment->user->freeing[device->index] -= segment->charged;
     gb_charge_end(&segment->files);

@@ -54,9 +54,9 @@ void gb_user_unref(struct gb_user *user)
 {
     if (!user || --user->references > 0)
         return;
-    assert(user->sessions == 0 && user->objects == 0 && user->segments == 0);
+    for (unsigned kind = 0; kind < GB_QUOTA_BYTES; kind++)
+        assert(user->has[kind] == 0);
     assert(user->watches == 0 && user->provides == 0);
-    assert(user->leases == 0 && user->text_bytes == 0);
     assert(!user->past);
     for (unsigned i = 0; i < GB_DEVICES; i++) {
         assert(gb_list_empty(&user->nameless_stakes[i]));
@@ -165,7 +165,8 @@ static int may_open(const struct gb_user *user, enum gb_quota_kind kind, uint64_
                     struct gb_error *error)
 {
     uint64_t each = kind == GB_QUOTA_SESSIONS ? 1 : kind == GB_QUOTA_SEGMENTS ? 2 : 0;
-    bool in_any_case = kind == GB_QUOTA_SESSIONS && user->sessions < SPARED_SESSIONS &&
+    bool in_any_case = kind == GB_QUOTA_SESSIONS &&
+                       user->has[GB_QUOTA_SESSIONS] < SPARED_SESSIONS &&
                        !gb_users_are_short(user->users);
     int r = each && !in_any_case ? gb_user_may_take(user, GB_STOCK_OPEN, each * more, error) : 0;
 
@@ -177,26 +178,10 @@ static int may_open(const struct gb_user *user, enum gb_quota_kind kind, uint64_
 int gb_user_may_have(const struct gb_user *user, enum gb_quota_kind kind,
                      const struct gb_device *device, uint64_t more, struct gb_error *error)
 {
-    unsigned index = device ? device->index : 0;
-
-    const struct {
-        const char *limit, *what;
-        uint64_t used, quota;
-    } all[] =
-        {
-            [GB_QUOTA_SESSIONS] = {"user_sessions", "sessions", user->sessions,
-                                   user->quota->sessions},
-            [GB_QUOTA_OBJECTS] = {"user_objects", "objects", user->objects, user->quota->objects},
-            [GB_QUOTA_SEGMENTS] = {"user_segments", "segments", user->segments,
-                                   user->quota->segments},
-            [GB_QUOTA_LEASES] = {"user_leases", "leases", user->leases, user->quota->leases},
-            [GB_QUOTA_TEXT] = {"user_text_bytes", "bytes of names, layouts and metadata",
-                               user->text_bytes, user->quota->text_bytes},
-            [GB_QUOTA_BYTES] = {"user_bytes", "bytes on ", user->bytes[index],
-                                user->quota->bytes[index]},
-        },
-      *one = &all[kind];
-    uint64_t left = one->used < one->quota ? one->quota - one->used : 0;
+    const struct gb_quota_row *row = &gb_quota_rows[kind];
+    uint64_t used = device ? user->bytes[device->index] : user->has[kind];
+    uint64_t quota = device ? user->quota->bytes[device->index] : user->quota->most[kind];
+    uint64_t left = used < quota ? quota - used : 0;
     char text[320];
 
     if (more <= left)
@@ -204,8 +189,8 @@ int gb_user_may_have(const struct gb_user *user, enum gb_quota_kind kind,
     snprintf(text, sizeof(text),
              "uid %u uses %" PRIu64 " of its %" PRIu64 " %s%s: %" PRIu64 " are left, and %" PRIu64
              " more would be needed",
-             user->uid, one->used, one->quota, one->what, device ? device->id : "", left, more);
-    return gb_fail_limit(error, one->limit, (long long)one->quota, text);
+             user->uid, used, quota, row->what, device ? device->id : "", left, more);
+    return gb_fail_limit(error, row->limit, (long long)quota, text);
 }
 
 int gb_user_may_hold(const struct gb_user *user, const struct gb_device *device, uint64_t more,

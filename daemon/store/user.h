@@ -59,8 +59,7 @@ struct gb_user {
     const struct gb_quota *quota;
     uid_t uid;
     uint64_t references;
-    uint64_t sessions, objects, segments, watches, provides, waits, leases;
-    uint64_t text_bytes; /* of its objects' names, layouts and metadata */
+    uint64_t has[GB_QUOTA_BYTES], watches, provides, waits;
     /* By the device's index; stake.h says what counts. */
     uint64_t bytes[GB_DEVICES];    /* of objects */
     uint64_t nameless[GB_DEVICES]; /* of bytes: versions without a name */

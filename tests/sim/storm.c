@@ -364,10 +364,11 @@ static void post(struct gb_peer_remote *remote, const struct message *values)
 bool gb_peer_remote_ask(struct gb_peer_remote *remote, const char *text, size_t length,
                         gb_peer_answered_cb callback, void *user)
 {
-    post(remote, &(struct message){.remote = remote,
-                                   .answered = callback,
-                                   .user = user,
-                                   .kind = strstr(text, "\"word\"") ? 'w' : 'o'});
+    bool word = memmem(text, length, "\"word\"", 6) != NULL;
+
+    post(remote,
+         &(struct message){
+             .remote = remote, .answered = callback, .user = user, .kind = word ? 'w' : 'o'});
     return true;
 }
 

@@ -164,7 +164,7 @@ static inline void peer_become(struct inside *inside, const struct peer *peer, u
     struct gb_user *user = gb_user_get(&inside->server.store.users, uid);
 
     DEMAND(session && user);
-    session->user->sessions--;
+    session->user->has[GB_QUOTA_SESSIONS]--;
     gb_charge_end(&session->charge);
     gb_user_unref(session->user);
     session->user = session->charge.user = session->flight.charge.user = user;
@@ -172,7 +172,7 @@ static inline void peer_become(struct inside *inside, const struct peer *peer, u
     session->holder.user = gb_user_ref(user);
     session->provider.user = user;
     session->provider.gid = uid;
-    user->sessions++;
+    user->has[GB_QUOTA_SESSIONS]++;
     gb_charge_set(&session->charge, GB_STOCK_OPEN, 1);
     session->gid = uid;
     session->group_count = 0;
@@ -615,9 +615,9 @@ static inline void check_users(const struct inside_count *count, uint64_t sessio
         const struct gb_user *user = GB_CONTAINER(link, struct gb_user, of_users);
 
         check_nameless(user, device);
-        of_sessions += user->sessions;
-        objects += user->objects;
-        segments += user->segments;
+        of_sessions += user->has[GB_QUOTA_SESSIONS];
+        objects += user->has[GB_QUOTA_OBJECTS];
+        segments += user->has[GB_QUOTA_SEGMENTS];
         waits += user->waits;
         bytes += user->bytes[0];
         for (int i = 0; i < GB_STOCKS; i++)

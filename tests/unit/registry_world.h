@@ -90,7 +90,7 @@ static inline void end(void)
     assert_int_equal(world.device.pinned, 0);
     assert_int_equal(world.device.objects, 0);
     assert_int_equal(world.device.recency.count, 0);
-    assert_int_equal(world.user->objects, 0);
+    assert_int_equal(world.user->has[GB_QUOTA_OBJECTS], 0);
     gb_user_unref(world.user);
     gb_store_end(&world.store);
 }

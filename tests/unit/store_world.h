@@ -180,7 +180,7 @@ static inline void check(void)
         }
     for (unsigned i = 0; i < 2; i++) {
         user_bytes += world.users[i]->bytes[0];
-        user_segments += world.users[i]->segments;
+        user_segments += world.users[i]->has[GB_QUOTA_SEGMENTS];
         assert_int_equal(world.users[i]->held[0], held[i]);
         assert_true(held[i] <= world.users[i]->quota->bytes[0]);
         assert_int_equal(world.users[i]->retiring[0], retired[i]);

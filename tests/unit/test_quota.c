@@ -55,9 +55,9 @@ static void expect_quota(uid_t uid, uint64_t sessions, uint64_t objects, uint64_
 {
     const struct gb_quota *quota = gb_quotas_of(&world.quotas, uid);
 
-    assert_int_equal(quota->sessions, sessions);
-    assert_int_equal(quota->objects, objects);
-    assert_int_equal(quota->segments, segments);
+    assert_int_equal(quota->most[GB_QUOTA_SESSIONS], sessions);
+    assert_int_equal(quota->most[GB_QUOTA_OBJECTS], objects);
+    assert_int_equal(quota->most[GB_QUOTA_SEGMENTS], segments);
     assert_int_equal(quota->bytes[0], on_host);
     assert_int_equal(quota->bytes[1], on_gpu);
 }
@@ -253,7 +253,7 @@ TEST_WITH(test_users, begin, end)
                      0);
     user = gb_user_get(&users, 1000);
     assert_non_null(user);
-    user->objects = 3;
+    user->has[GB_QUOTA_OBJECTS] = 3;
     user->bytes[1] = 1;
     assert_int_equal(gb_user_may_have(user, GB_QUOTA_OBJECTS, NULL, 2, &world.error), 0);
     assert_int_equal(gb_user_may_have(user, GB_QUOTA_OBJECTS, NULL, 3, &world.error),
@@ -276,10 +276,10 @@ TEST_WITH(test_users, begin, end)
         world.error.message,
         "uid 1000 uses 1 of its 4194304 bytes on GPU-1: 4194303 are left, and 4194304 more would "
         "be needed (the limit user_bytes is 4194304)");
-    user->objects = 6; /* a quota may have been lowered under what there is */
+    user->has[GB_QUOTA_OBJECTS] = 6; /* a quota may have been lowered under what there is */
     assert_int_equal(gb_user_may_have(user, GB_QUOTA_OBJECTS, NULL, 1, &world.error),
                      GPUBUF_E_LIMIT);
-    user->objects = 0;
+    user->has[GB_QUOTA_OBJECTS] = 0;
     user->bytes[1] = 0;
     assert_ptr_equal(gb_user_get(&users, 1000), user);
     gb_user_unref(user);

@@ -257,7 +257,7 @@ TEST_WITH(test_device_fails, NULL, tear_down)
 TEST_WITH(test_user_limit, NULL, tear_down)
 {
     begin(1024 * MIB);
-    world.store.users.quotas.standard.segments = 3;
+    world.store.users.quotas.standard.most[GB_QUOTA_SEGMENTS] = 3;
     assert_int_equal(place(0, 20 * MIB), 0);
     assert_int_equal(adopt_some(0, 4096, 3), GPUBUF_E_LIMIT);
     assert_int_equal(adopt_some(0, 4096, 2), 0);
@@ -423,7 +423,7 @@ TEST(test_random_operations)
         struct test_random random = {seed};
 
         begin(capacities[seed % 5] * MIB);
-        world.store.users.quotas.standard.segments = seed < 5 ? 65536 : 12;
+        world.store.users.quotas.standard.most[GB_QUOTA_SEGMENTS] = seed < 5 ? 65536 : 12;
         world.store.users.quotas.standard.bytes[0] = seed % 2 ? 1024 * MIB : 48 * MIB;
         world.store.retire_after_ms = 100;
         for (unsigned step = 0; step < 1500; step++) {

@@ -48,7 +48,7 @@ static uint64_t place_now(unsigned key, uint64_t bytes)
 
     assert_int_equal(place(key, bytes), 0);
     moving = world.device.moving;
-    assert_int_equal(world.users[world.keys[key].uid - 1000]->segments + (moving > 0),
+    assert_int_equal(world.users[world.keys[key].uid - 1000]->has[GB_QUOTA_SEGMENTS] + (moving > 0),
                      world.device.segments + (moving > 0));
     settle();
     return moving;
