@@ -60,7 +60,8 @@ endif
 # ---- flags ----
 
 WARNINGS := -Wall -Wextra -Wshadow -Wvla -Wtype-limits -Wconversion -Wmissing-prototypes \
-	-Wstrict-prototypes -Wimplicit-fallthrough $(if $(WERROR),-Werror)
+	-Wstrict-prototypes -Wimplicit-fallthrough -Wno-unused-parameter \
+	$(if $(WERROR),-Werror)
 
 MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
 ifeq ($(SANITIZE),)
@@ -86,7 +87,7 @@ FAILING := $(if $(SANITIZE)$(FAILPOINTS),-DGB_FAILPOINTS)
 FAILING += $(if $(MEMCHECK),-DGB_NO_CLOSERS)
 
 COMPILE = $(CC) -std=gnu11 -D_GNU_SOURCE -Iinclude -I. $(FAILING) $(OPTIMIZE) -fPIC -fvisibility=hidden \
-	-pthread $(WARNINGS) $(if $(filter tests/%,$<),-Wno-unused-parameter) $(HARDEN) $(SANITIZE_COMPILE) $(CPPFLAGS) $(CFLAGS)
+	-pthread $(WARNINGS) $(HARDEN) $(SANITIZE_COMPILE) $(CPPFLAGS) $(CFLAGS)
 LINK_BASE = $(CC) $(OPTIMIZE) -pthread $(SANITIZE_LINK) -Wl,-z,relro,-z,now,-z,noexecstack \
 	-Wl,--as-needed $(CFLAGS) $(LDFLAGS)
 LINK = $(LINK_BASE) -pie

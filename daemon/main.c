@@ -158,7 +158,6 @@ int main(int argc, char **argv)
     struct gb_error error;
     int status;
 
-    (void)argc;
     if (gb_config_read(&config, argv, &error) < 0) {
         status = refuse(&error);
     } else if (config.help) {

@@ -175,7 +175,6 @@ int gb_cuda_load(enum gb_driver driver, const struct gb_cuda **cuda, struct gb_e
 
 static int note_loads(struct dl_phdr_info *info, size_t size, void *loads)
 {
-    (void)size;
     *(unsigned long long *)loads = info->dlpi_adds;
     return 1; /* stop: every entry has the same count */
 }

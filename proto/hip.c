@@ -44,7 +44,6 @@ static CUresult retain(CUcontext *context, CUdevice device)
 
 static CUresult release(CUdevice device)
 {
-    (void)device;
     return CUDA_SUCCESS;
 }
 

@@ -155,7 +155,6 @@ static void on_event(struct gpubuf_client *client, const char *text, size_t leng
     struct object object = {0};
     struct gb_error error;
 
-    (void)client;
     gb_pool_reset(&feed->pool);
     if (gb_json_read_text(text, length, event_fields, 5, "event", &feed->pool, &event, &error) <
             0 ||
@@ -214,7 +213,6 @@ static void on_stats(struct gpubuf_client *client, int status, const char *resul
     struct gb_gateway_stats stats;
     struct gb_error error;
 
-    (void)client;
     feed->asked = false;
     atomic_store(&feed->up, true);
     gb_pool_reset(&feed->pool);

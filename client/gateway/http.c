@@ -64,7 +64,6 @@ static enum MHD_Result count_header(void *arg, enum MHD_ValueKind kind, const ch
     struct headers *headers = arg;
     struct gb_gateway_http_text name = {key, key_length};
 
-    (void)kind;
     headers->count++;
     headers->bytes += key_length + strlen(": \r\n") + value_length;
     headers->hosts += gb_gateway_http_is_nocase(name, "Host");
@@ -197,8 +196,6 @@ static void *on_target(void *arg, const char *target, struct MHD_Connection *pee
     const char *mark;
     size_t length;
 
-    (void)arg;
-    (void)peer;
     if (!request)
         return NULL;
     request->since_ms = gb_gateway_clock_ms();
@@ -223,8 +220,6 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *peer, const 
     struct gb_gateway_request *request = *context;
     unsigned status;
 
-    (void)url;
-    (void)version;
     if (!request || !(request->connection = gb_gateway_connection_of(peer)))
         return MHD_NO;
     if (!request->begun) {
@@ -285,7 +280,6 @@ static void on_completed(void *arg, struct MHD_Connection *peer, void **context,
     struct gb_gateway_request *request = *context;
     struct gb_gateway_connection *connection = gb_gateway_connection_of(peer);
 
-    (void)why;
     if (door->http->options->access_log && request && request->connection)
         say_request(peer, request);
     if (connection)
@@ -422,8 +416,6 @@ static void say_where(const struct gb_gateway_door *door, const char *text)
 
 static void on_complaint(void *arg, const char *format, va_list arguments)
 {
-    (void)arg;
-    (void)format;
     (void)arguments; /* mostly about peers that hung up */
 }
 

@@ -81,7 +81,6 @@ int main(int argc, char **argv)
     sigset_t signals;
     int status;
 
-    (void)argc;
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);

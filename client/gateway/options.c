@@ -9,7 +9,6 @@
 
 static int check_name(void *at, const char *value, struct gb_error *error)
 {
-    (void)at;
     for (const char *c = value; *c || c == value; c++)
         if (!isalnum((unsigned char)*c) && !(*c && strchr("-._", *c)))
             return gb_fail(error, GPUBUF_E_INVALID,

@@ -392,7 +392,6 @@ static ssize_t read_listing(void *arg, uint64_t place, char *buffer, size_t size
     struct listing *listing = arg;
     struct gb_error error;
 
-    (void)place;
     while (listing->sent == listing->writer.length) {
         if (listing->objects.done)
             return MHD_CONTENT_READER_END_OF_STREAM;

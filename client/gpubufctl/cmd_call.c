@@ -38,6 +38,5 @@ void gb_cmd_call(struct gb_cli *cli, struct gb_cli_args *args)
 
 void gb_cmd_describe(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    (void)args;
     print_result(cli, "describe", NULL);
 }

@@ -73,7 +73,6 @@ void gb_cmd_doctor(struct gb_cli *cli, struct gb_cli_args *args)
     struct gb_doctor doctor = {.cli = cli};
     bool healthy = true;
 
-    (void)args;
     gb_doctor_look_at_socket(&doctor);
     gb_doctor_look_at_versions(&doctor);
     gb_doctor_look_at_memory(&doctor);

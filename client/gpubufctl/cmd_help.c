@@ -104,7 +104,6 @@ void gb_cmd_help(struct gb_cli *cli, struct gb_cli_args *args)
 
 void gb_cmd_version(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    (void)args;
     if (!cli->json)
         printf("gpubufctl %s\n", gpubuf_version());
     else

@@ -62,13 +62,11 @@ static int do_remove(struct gpubuf_client *client, const struct act *act, const 
 
 static int do_pin(struct gpubuf_client *client, const struct act *act, const char *name)
 {
-    (void)act;
     return gpubuf_pin(client, name);
 }
 
 static int do_unpin(struct gpubuf_client *client, const struct act *act, const char *name)
 {
-    (void)act;
     return gpubuf_unpin(client, name);
 }
 

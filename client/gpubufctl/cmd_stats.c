@@ -208,7 +208,6 @@ void gb_cmd_stats(struct gb_cli *cli, struct gb_cli_args *args)
 {
     cJSON *answer = gb_cli_ask(cli, "stats", NULL);
 
-    (void)args;
     if (cli->json)
         gb_cjson_print(answer, true);
     else

@@ -74,16 +74,12 @@ static void take(struct top *top, int status, const char *result,
 static void on_stats(struct gpubuf_client *client, int status, const char *result, size_t length,
                      void *arg)
 {
-    (void)client;
-    (void)length;
     take(arg, status, result, gb_inventory_read_stats);
 }
 
 static void on_leases(struct gpubuf_client *client, int status, const char *result, size_t length,
                       void *arg)
 {
-    (void)client;
-    (void)length;
     take(arg, status, result, gb_inventory_read_leases);
 }
 
@@ -124,8 +120,6 @@ static void on_page(struct gpubuf_client *client, int status, const char *result
     struct top *top = arg;
     cJSON *page = status == 0 ? gb_cjson_parse(result) : NULL;
 
-    (void)client;
-    (void)length;
     if (page && top->filter[0])
         apply_filter(top, page);
     if (status == 0 &&

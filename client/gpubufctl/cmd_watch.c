@@ -85,7 +85,6 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
     struct watch *watch = arg;
     bool synced = strcmp(kind, "synced") == 0;
 
-    (void)client;
     if (watch->left == 0)
         return;
     if (synced)

@@ -374,7 +374,6 @@ static void on_line(int end, void *arg)
 
 static int is_never_space(unsigned char c)
 {
-    (void)c;
     return 0; /* spaces are part of the field */
 }
 

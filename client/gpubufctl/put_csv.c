@@ -39,7 +39,6 @@ static void feed_all(struct gb_put *put, gb_text_taker feed, void *reader)
 static int feed_csv(void *reader, const char *bytes, size_t length, bool last,
                     struct gb_error *error)
 {
-    (void)last;
     return gb_csv_reader_feed(reader, bytes, length, error);
 }
 

@@ -127,7 +127,6 @@ static void on_continue(int number)
 {
     int error = errno;
 
-    (void)number;
     (void)take(); /* in the background tcsetattr() stops us again (SIGTTOU) until we are in the
                      foreground */
     errno = error;
@@ -135,7 +134,6 @@ static void on_continue(int number)
 
 static void on_resize(int number)
 {
-    (void)number;
     screen.changed = 1;
 }
 

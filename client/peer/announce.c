@@ -64,10 +64,6 @@ static void on_answered(void *user, int code, struct gb_json answer, uint64_t re
 {
     struct note *note = user;
 
-    (void)answer;
-    (void)revision;
-    (void)pool;
-    (void)error;
     note->change = NULL;
     if (code == GPUBUF_E_NOT_FOUND) /* no call but those with a lease is answered so */
         gb_peer_member_leave(note->announcer->member, "the lease had ended");
@@ -133,7 +129,6 @@ static void visit_unsent(void *item, void *user)
 {
     struct note *note = item;
 
-    (void)user;
     if (!note->change)
         note_send(note);
 }

@@ -67,8 +67,6 @@ static void on_writable(uv_poll_t *poll, int status, int events)
     struct gb_peer_dial *dial = poll->data;
     socklen_t length = sizeof(dial->number);
 
-    (void)status;
-    (void)events;
     if (getsockopt(dial->fd, SOL_SOCKET, SO_ERROR, &dial->number, &length) < 0)
         dial->number = errno;
     leave_address(dial);

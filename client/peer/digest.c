@@ -90,7 +90,6 @@ static void on_added(uv_work_t *work, int status)
 {
     struct gb_peer_digest *digest = work->data;
 
-    (void)status;
     digest->busy = false;
     if (digest->ended) {
         drop(digest);

@@ -448,8 +448,6 @@ static void on_withdrawn(void *user, int code, struct gb_json value, uint64_t re
     struct gb_peer_entry *entry = gb_peer_view_entry(&member->view, op->name, false);
     struct gb_writer key;
 
-    (void)value;
-    (void)pool;
     op->change = NULL;
     if (code == GPUBUF_E_NOT_FOUND) {
         op_failed(op, code, error);
@@ -622,7 +620,6 @@ static void forget_entry(void *item, void *user)
 {
     struct gb_peer_entry *entry = item;
 
-    (void)user;
     entry->published = entry->worded = 0; /* the word's key has ended with the lease */
 }
 

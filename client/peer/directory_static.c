@@ -201,7 +201,6 @@ static int machines(struct gb_peer_directory *directory, gb_peer_machine_cb each
 {
     struct fixed *fixed = (struct fixed *)directory;
 
-    (void)error;
     for (size_t i = 0; i < fixed->count; i++)
         each(user, fixed->peers[i].node, fixed->peers[i].host, fixed->peers[i].port);
     return 0;

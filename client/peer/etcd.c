@@ -90,7 +90,6 @@ static int on_socket(CURL *easy, curl_socket_t socket, int what, void *user, voi
     struct polled *polled = of_socket;
     int events = 0;
 
-    (void)easy;
     if (what == CURL_POLL_REMOVE) {
         if (polled) {
             curl_multi_assign(etcd->multi, socket, NULL);
@@ -122,7 +121,6 @@ static int on_timeout(CURLM *multi, long timeout_ms, void *user)
 {
     struct gb_peer_etcd *etcd = user;
 
-    (void)multi;
     if (timeout_ms < 0)
         uv_timer_stop(&etcd->timer);
     else
@@ -136,7 +134,6 @@ static size_t on_received(char *data, size_t size, size_t count, void *user)
 {
     struct gb_peer_etcd_call *call = user;
 
-    (void)size;
     gb_write(&call->received, data, count);
     return call->received.failed ? 0 : count;
 }

@@ -159,7 +159,6 @@ static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_ob
     struct gb_peer_fetches *fetches = fetch->fetches;
     struct gb_peer_directory *directory = fetches->options.directory;
 
-    (void)client;
     if (status == 0) {
         uint64_t version = gpubuf_object_version(object);
         fetches->options.figures->fetched++;
@@ -304,7 +303,6 @@ static void on_created(struct gpubuf_client *client, int status, struct gpubuf_o
     struct gb_peer_fetch *fetch = arg;
     struct gb_error error;
 
-    (void)client;
     fetch->object = object;
     if (!answered(fetch))
         return;

@@ -92,14 +92,12 @@ static void on_sent(void *request, ucs_status_t status, void *user)
 {
     struct message *message = user;
 
-    (void)request;
     finish(message, status, message->bytes);
 }
 
 static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
                         void *user)
 {
-    (void)request;
     finish(user, status, status == UCS_OK ? info->length : 0);
 }
 
@@ -114,8 +112,6 @@ static void on_more(uv_idle_t *more)
 
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
-    (void)status;
-    (void)events;
     go_on(poll->data);
 }
 
@@ -232,9 +228,6 @@ void gb_peer_lane_write(const struct gb_peer_lane *lane, struct gb_writer *write
 /* Nothing to do: UCX completes the endpoint's messages with the error. */
 static void on_endpoint_error(void *user, ucp_ep_h endpoint, ucs_status_t status)
 {
-    (void)user;
-    (void)endpoint;
-    (void)status;
 }
 
 int gb_peer_lane_connect(struct gb_peer_lane *lane, const char *text, struct gb_error *error)

@@ -196,7 +196,6 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     int number = 0;
     socklen_t length = sizeof(number);
 
-    (void)events;
     /* Bytes may have come before the error, such as the alert of TLS that explains it. */
     run(link);
     if (status >= 0 || link->state == ENDED)

@@ -10,8 +10,6 @@ static void dispatch(struct gb_peer_local *local)
 
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
-    (void)status;
-    (void)events;
     dispatch(poll->data);
 }
 

@@ -74,7 +74,6 @@ static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *
 {
     struct peer *peer = arg;
 
-    (void)client;
     if (wanted->ended)
         gb_peer_fetches_leave(peer->fetches, wanted->request);
     else
@@ -158,7 +157,6 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
 {
     struct peer *peer = arg;
 
-    (void)client;
     if (strcmp(kind, "reconnected") == 0)
         on_reconnected(peer);
     if (strcmp(kind, "synced") == 0) {
@@ -312,7 +310,6 @@ static void on_end_signal(uv_signal_t *handle, int number)
 {
     struct peer *peer = handle->data;
 
-    (void)number;
     gb_log(GB_LOG_INFO, "stopping");
     uv_stop(&peer->loop);
 }
@@ -325,7 +322,6 @@ static void on_hangup(uv_signal_t *handle, int number)
     struct gb_peer_tls tls;
     struct gb_error error;
 
-    (void)number;
     if (gb_peer_tls_init(&tls, options->authority, options->certificate, options->key, &error) <
         0) {
         gb_log(GB_LOG_ERROR, "the certificates stay as they are",
@@ -539,7 +535,6 @@ int main(int argc, char **argv)
     struct gb_error error;
     int status = EXIT_OK;
 
-    (void)argc;
     (void)signal(SIGPIPE, SIG_IGN);
     (void)setenv("UV_THREADPOOL_SIZE", "16", 0); /* chunks, sums, and waits for GPUs */
     if (!peer)

@@ -434,7 +434,6 @@ static void on_granted(void *user, int code, struct gb_json value, struct gb_poo
     uint64_t lease = gb_peer_etcd_number(gb_peer_etcd_member(value, "ID"));
     uint64_t ttl = gb_peer_etcd_number(gb_peer_etcd_member(value, "TTL"));
 
-    (void)pool;
     member->joining = NULL;
     if (code < 0 || !lease || !ttl || ttl > 3600) {
         gb_peer_member_leave(member, "%s",
@@ -464,8 +463,6 @@ static void on_revoked(void *user, int code, struct gb_json value, struct gb_poo
 {
     struct gb_peer_member *member = user;
 
-    (void)value;
-    (void)pool;
     member->joining = NULL;
     if (code < 0 && code != GPUBUF_E_NOT_FOUND) {
         gb_peer_member_leave(member, "%s", error->message);
@@ -512,7 +509,6 @@ static void on_renewed(void *user, int code, struct gb_json value, struct gb_poo
     struct gb_json result = gb_peer_etcd_member(value, "result");
     uint64_t ttl = gb_peer_etcd_number(gb_peer_etcd_member(result, "TTL"));
 
-    (void)pool;
     member->renewal = NULL;
     if (code < 0) { /* the tick asks again, as long as there is time */
         member->why = *error;
@@ -653,10 +649,6 @@ static void on_given_back(void *user, int code, struct gb_json value, struct gb_
 {
     struct gb_peer_member *member = user;
 
-    (void)code;
-    (void)value;
-    (void)pool;
-    (void)error;
     uv_timer_start(&member->tick, on_close, 0, 0);
 }
 

@@ -11,7 +11,6 @@
 /* Checks the URL of a server of etcd. */
 static int check_url(void *at, const char *value, struct gb_error *error)
 {
-    (void)at;
     if (strncmp(value, "http://", 7) == 0 || strncmp(value, "https://", 8) == 0)
         return 0;
     return gb_fail(error, GPUBUF_E_INVALID, "\"%s\": expected a URL such as https://192.0.2.7:2379",

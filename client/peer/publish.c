@@ -277,7 +277,6 @@ static void visit_unsettled(void *item, void *user)
 {
     struct publication *publication = item;
 
-    (void)user;
     if (is_unsettled(publication))
         queue(publication);
 }
@@ -294,7 +293,6 @@ static void visit_forgotten(void *item, void *user)
 {
     struct publication *publication = item;
 
-    (void)user;
     publication->published = publication->revision = 0;
 }
 
@@ -312,7 +310,6 @@ static void visit_anew(void *item, void *user)
 {
     struct publication *publication = item;
 
-    (void)user;
     set_version(publication, 0);
     publication->refused = 0;
     publication->published = publication->sent = ANOTHERS; /* the next publish replaces

@@ -208,7 +208,6 @@ static void on_stat(struct gpubuf_client *client, int status, const char *result
     struct asker *asker = arg;
     struct gb_error error;
 
-    (void)client;
     if (!is_awaited(asker))
         return;
     struct gb_peer_directory *directory = asker->query->options.directory;
@@ -357,7 +356,6 @@ static void on_room(uv_handle_t *handle, size_t wanted, uv_buf_t *buffer)
 {
     struct asker *asker = handle->data;
 
-    (void)wanted;
     *buffer = uv_buf_init(asker->line + asker->length, (unsigned)(LINE_BYTES - asker->length));
 }
 
@@ -365,7 +363,6 @@ static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buffer)
 {
     struct asker *asker = stream->data;
 
-    (void)buffer;
     if (got < 0) {
         end(asker);
         return;

@@ -363,7 +363,6 @@ static void on_side_closed(struct gb_peer_link *link, const struct gb_error *why
 {
     struct gb_peer_remote *remote = user;
 
-    (void)why;
     for (int i = 0; i < SIDES; i++)
         if (remote->sides[i] == link)
             remote->sides[i] = NULL;
@@ -408,8 +407,6 @@ static bool on_open(struct gb_peer_link *link, const char *node, void *user)
 {
     struct gb_peer_remote *remote = user;
 
-    (void)link;
-    (void)node;
     remote->again_ms = 0;
     remote->lane_again = 0;
     remote->alone = false;
@@ -418,9 +415,6 @@ static bool on_open(struct gb_peer_link *link, const char *node, void *user)
 
 static bool on_side_open(struct gb_peer_link *link, const char *node, void *user)
 {
-    (void)link;
-    (void)node;
-    (void)user;
     return true;
 }
 
@@ -469,7 +463,6 @@ static void on_data(struct gb_peer_link *link, uint64_t request, const struct gb
     struct gb_error error;
     int status = 0;
 
-    (void)link;
     if (!ask)
         return;
     if (why)

@@ -213,8 +213,6 @@ static void on_connection(uv_poll_t *poll, int status, int events)
                                                                  on_lease, count_readers};
     struct gb_peer_serve *serve = poll->data;
 
-    (void)status;
-    (void)events;
     for (int i = 0; i < ACCEPT_MOST; i++) {
         struct sockaddr_storage name = {0};
         socklen_t length = sizeof(name);

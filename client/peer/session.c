@@ -178,7 +178,6 @@ static void on_found(struct gpubuf_client *client, int status, const char *resul
     struct request *request = arg;
     struct gb_writer writer;
 
-    (void)client;
     if (!describe(request, status, result, length))
         return;
     gb_writer_init(&writer, 0);
@@ -323,7 +322,6 @@ static void on_opened(struct gpubuf_client *client, int status, struct gpubuf_ob
     struct request *request = arg;
     struct gb_error error;
 
-    (void)client;
     if (status < 0) {
         refuse_library(request, status);
         return;

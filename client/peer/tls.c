@@ -90,8 +90,6 @@ static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *l
 {
     unsigned char *chosen;
 
-    (void)ssl;
-    (void)arg;
     if (SSL_select_next_proto(&chosen, length, protocol, PROTOCOL_BYTES, in, in_length) !=
         OPENSSL_NPN_NEGOTIATED)
         return SSL_TLSEXT_ERR_ALERT_FATAL;

@@ -302,7 +302,6 @@ static void cuda_destroy(struct gb_device *base, struct gb_memory *memory)
 static int cuda_restore(const struct gb_device *device, enum gb_handle_kind kind, int fd,
                         uint64_t bytes, struct gb_memory *memory, struct gb_error *error)
 {
-    (void)bytes;
     if (kind != GB_HANDLE_CUDA_FD)
         return gb_fail(error, GPUBUF_E_INVALID, "it is no memory of %s", device->id);
     *memory = (struct gb_memory){.kind = kind, .write_fd = fd, .read_fd = fd};

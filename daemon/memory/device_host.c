@@ -17,7 +17,6 @@
 
 static bool host_can_share(const struct gb_device *device, enum gb_share share)
 {
-    (void)device;
     return share == GB_SHARE_FD;
 }
 
@@ -77,8 +76,6 @@ static int make_memfd(uint64_t bytes, int seals, struct gb_memory *memory, struc
 static int host_create(struct gb_device *device, enum gb_share share, uint64_t bytes,
                        struct gb_memory *memory, struct gb_error *error)
 {
-    (void)device;
-    (void)share;
     return make_memfd(bytes, F_SEAL_SEAL, memory, error);
 }
 
@@ -87,7 +84,6 @@ static int host_create(struct gb_device *device, enum gb_share share, uint64_t b
 static int host_create_final(struct gb_device *device, uint64_t bytes, struct gb_memory *memory,
                              struct gb_error *error)
 {
-    (void)device;
     return make_memfd(bytes, 0, memory, error);
 }
 
@@ -187,7 +183,6 @@ static int host_adopt(struct gb_device *device, const struct gb_handle *handle, 
     struct stat st;
     int seals, read_fd, r;
 
-    (void)device;
     if (handle->kind != GB_HANDLE_MEMFD)
         return gb_fail(error, GPUBUF_E_UNSUPPORTED, "the device host adopts handles of kind memfd");
     seals = fcntl(fd, F_GET_SEALS);
@@ -215,7 +210,6 @@ static int host_adopt(struct gb_device *device, const struct gb_handle *handle, 
 
 static void host_destroy(struct gb_device *device, struct gb_memory *memory)
 {
-    (void)device;
     if (memory->write_fd >= 0)
         close(memory->write_fd);
     if (memory->read_fd >= 0)
@@ -229,8 +223,6 @@ static int host_copy(struct gb_device *device, enum gb_direction direction,
 {
     char *at = own;
 
-    (void)device;
-    (void)segment_bytes;
     while (bytes > 0) {
         ssize_t n = direction == GB_OUT ? pread(memory->read_fd, at, bytes, (off_t)offset)
                                         : pwrite(memory->write_fd, at, bytes, (off_t)offset);
@@ -252,9 +244,6 @@ static int host_copy(struct gb_device *device, enum gb_direction direction,
 static int host_settle(struct gb_device *device, enum gb_direction direction,
                        struct gb_error *error)
 {
-    (void)device;
-    (void)direction;
-    (void)error;
     return 0;
 }
 

@@ -36,7 +36,6 @@ static int put_in_segment(struct gb_buffer *buffer, void *arg)
 /* An object without bytes lies in no segment: its buffers get segment 0. */
 static int put_nowhere(struct gb_buffer *buffer, void *arg)
 {
-    (void)arg;
     buffer->segment = 0;
     buffer->offset = 0;
     return 0;

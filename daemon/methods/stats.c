@@ -183,7 +183,6 @@ static int handle_describe(struct gb_call *call, const void *p)
 {
     const char *text = gb_protocol_json, *end = text + gb_protocol_json_length;
 
-    (void)p;
     gb_call_begin_result(call);
     while (text < end) {
         const char *newline = memchr(text, '\n', (size_t)(end - text));

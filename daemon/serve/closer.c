@@ -272,8 +272,6 @@ static void hear(struct gb_closer *closer)
 
 static void on_report(uv_poll_t *handle, int status, int events)
 {
-    (void)status;
-    (void)events;
     hear(handle->data);
 }
 
@@ -299,8 +297,6 @@ static void on_sweeper_ended(uv_poll_t *handle, int status, int events)
 {
     struct gb_closer *closer = handle->data;
 
-    (void)status;
-    (void)events;
     gb_log(GB_LOG_ERROR, "sweeper ended: another is started");
     waitpid(closer->sweeper, NULL, 0);
     closer->sweeper = 0;

@@ -29,7 +29,6 @@ pid_t gb_fork_sharing(void)
 
 static void on_tick(int number)
 {
-    (void)number;
 }
 
 /* Ignores signals that are meant for the daemon: the process ends when its parent has ended. */

@@ -295,8 +295,6 @@ static void on_listen(uv_poll_t *handle, int status, int events)
 {
     struct gb_server *server = handle->data;
 
-    (void)status;
-    (void)events;
     for (int i = 0; i < ACCEPT_BATCH; i++) {
         /* cppcheck-suppress nullPointer ; accept4 takes NULL */
         int fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -344,8 +342,6 @@ static void on_exits(uv_poll_t *handle, int status, int events)
 {
     struct gb_server *server = handle->data;
 
-    (void)status;
-    (void)events;
     gb_stragglers_end_over(&server->registry);
 }
 

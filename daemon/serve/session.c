@@ -48,7 +48,6 @@ static void on_poll(uv_poll_t *handle, int status, int events)
 {
     struct gb_session *session = handle->data;
 
-    (void)events;
     if (status < 0) {
         /* The peer has hung up without reading everything; its input must still be served. After an
            error libuv polls no more, so nothing else would tell. */

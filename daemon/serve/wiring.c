@@ -455,7 +455,6 @@ bool gb_server_run(struct gb_server *server)
 
 static void close_handle(uv_handle_t *handle, void *arg)
 {
-    (void)arg;
     if (!uv_is_closing(handle))
         uv_close(handle, NULL);
 }

@@ -334,15 +334,12 @@ static void many_settle(struct gb_request *request)
 static int many_reply(struct gb_request *request, const struct gb_reply *reply,
                       struct gb_error *error)
 {
-    (void)request;
-    (void)reply;
     return gb_fail(error, GPUBUF_E_PROTOCOL, "the daemon answered a request that was not made");
 }
 
 /* Its parts are sent anew. */
 static int many_resend(struct gb_request *request, struct gb_error *error)
 {
-    (void)error;
     gb_request_restore(request);
     return 0;
 }

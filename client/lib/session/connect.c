@@ -135,7 +135,6 @@ static void write_hello(struct gb_writer *writer, const void *arg)
 static int read_welcome(struct gb_json result, struct gb_pool *pool, void *client,
                         struct gb_error *error)
 {
-    (void)pool;
     return gb_read_welcome(client, result, NULL, error);
 }
 

@@ -136,7 +136,6 @@ static void *run(void *arg)
 {
     int pause = TICK_MS;
 
-    (void)arg;
     pthread_mutex_lock(&lock);
     while (!stopping) {
         sleeping = !engaged;
