@@ -117,6 +117,7 @@ def test_what_a_copy_is_like(cluster):
         assert fetched(there, "x") == b"as it was"
         copy = there.call("stat", name="x")["object"]
         assert copy["evict"] == "drop" and copy["mode"] in ("604", "0604")
+        assert copy["uid"] == os.geteuid(), "the peer's user is charged"
         assert copy["label"] == f"copy of a, revision {version}"
         assert "scope" not in copy
         fetched(there, "labelled")

@@ -37,6 +37,7 @@ static uint64_t revision_of(struct gb_peer_view *view, const char *name)
 #define OF_A "{\"node\":\"a\",\"version\":3,\"bytes\":10,\"serial\":1,\"since\":99}"
 #define AT_A "{\"host\":\"h\",\"port\":7}"
 
+/* RELIABILITY.md: Other machines 23 */
 TEST(test_a_name_comes_is_replaced_and_goes)
 {
     struct gb_peer_view view = {0};
