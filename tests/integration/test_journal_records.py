@@ -171,6 +171,8 @@ def test_each_record_in_turn(damaged):
             assert lost <= damaged.victims(i), damage
             if lost:
                 assert "not believed" in log, damage
+            if DAMAGES[damage](*damaged.records[i])[2] != damaged.records[i][2]:
+                assert lost or not damaged.victims(i), (damage, damaged.records[i])
     assert found == set(damaged.names), "each of them was hit once"
 
 
