@@ -529,8 +529,8 @@ $(B)/fakecuda/libamdhip64.so: $(call objects,$(FAKECUDA_SOURCES)) proto/cuda.h t
 		grep -vFf $@.own | sed 's/^/--defsym=/' > $@.symbols
 	$(Q)$(LINK_SHARED) -Wl,-Bsymbolic,-soname,$(@F),@$@.symbols -o $@ $(filter %.o,$^)
 ifneq ($(SANITIZE),)
-$(FAKECUDA_PLAIN): FORCE
-	@$(MAKE) SANITIZE= $@
+$(FAKECUDA_PLAIN) &: FORCE # by one make: two would write the same objects
+	@$(MAKE) SANITIZE= $(FAKECUDA_PLAIN)
 endif
 # Loaded before a program of any kind, with sanitizers or without, so it has none itself.
 $(SHIM): tests/fault/shim.c $(B)/flags

@@ -51,14 +51,15 @@ TEST(test_integers)
 
 TEST(test_patterns)
 {
+    const char *volatile none = NULL; /* the compiler warns of a NULL that it sees */
     struct gb_writer writer;
 
     gb_writer_init(&writer, 0);
     gb_write_pattern(&writer,
                      "{'name':%s,'none':%s,'part':%.*s,'n':[%" PRIu64 ",%" PRId64 ",%u,%d,%" PRIu32
                      "],'mode':'%04o','a':%i,'b':%i}",
-                     "a\"\n", (const char *)NULL, 2, "xyz", UINT64_MAX, INT64_MIN, 7u, -8,
-                     UINT32_MAX, 0644u, true, 0);
+                     "a\"\n", none, 2, "xyz", UINT64_MAX, INT64_MIN, 7u, -8, UINT32_MAX, 0644u,
+                     true, 0);
     assert_written(&writer, "{\"name\":\"a\\\"\\n\",\"none\":null,\"part\":\"xy\","
                             "\"n\":[18446744073709551615,-9223372036854775808,7,-8,4294967295],"
                             "\"mode\":\"0644\",\"a\":true,\"b\":false}");
