@@ -461,6 +461,34 @@ def test_release_in_another_thread(client, np):
     assert leases(client, "a") == []
 
 
+def test_fork_while_a_thread_connects(run, tmp_path):
+    run(
+        f"""
+        import os, signal, socket, threading
+        from gpubufd._client import default_client
+        mute = socket.socket(socket.AF_UNIX)
+        mute.bind({str(tmp_path / "mute")!r})
+        mute.listen()
+        def connect():
+            try:
+                default_client(mute.getsockname())
+            except Exception:
+                pass
+        thread = threading.Thread(target=connect)
+        thread.start()
+        there, _ = mute.accept()  # the thread waits for the greeting
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(60)
+            default_client()
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        there.close(), mute.close()
+        thread.join()
+        """
+    )
+
+
 def test_fork(run):
     out = run(
         """

@@ -518,6 +518,14 @@ _clients: Dict[Tuple[Any, ...], Client] = {}
 _connecting = threading.Lock()
 
 
+def _forked() -> None:
+    global _connecting
+    _connecting = threading.Lock()  # a thread that the child does not have may hold the parent's
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 def default_client(path: Optional[str] = None, **options: Any) -> Client:
     """This process' own connection, made at its first use with these options of connect(). A child of fork() has its own."""
     key = os.getpid(), path or os.environ.get("GPUBUFD_SOCKET"), *sorted(options.items())
