@@ -262,9 +262,7 @@ class Calls(Steps):
 
         Denied: its mode does not let you. Unsupported: it is not live. Busy, with a timeout Timeout: it is claimed.
         """
-        if not write:
-            return await self._do("_open", name, 0, _params.ms(timeout), None)
-        return await self._do("_open_write", name, _params.ms(timeout), False)
+        return await self._do("_open", name, 0, _params.ms(timeout), None, write, False)
 
     async def claim(self, name: str, *, timeout: Optional[float] = None) -> Any:
         """Opens a live object as its only writer; its `generation` is one higher than that of the claim before.
@@ -276,7 +274,7 @@ class Calls(Steps):
         their process have ended. So one that was killed is followed at once, and one that is stopped is waited for.
         Leases that arrays hold last as long as these. Errors as of open().
         """
-        return await self._do("_open_write", name, _params.ms(timeout), True)
+        return await self._do("_open", name, 0, _params.ms(timeout), None, True, True)
 
     async def edit(
         self, name: str, *, timeout: Optional[float] = None, version: Optional[int] = None, label: Optional[str] = None
@@ -343,7 +341,7 @@ class Calls(Steps):
         times and decimals become text, NaN null. ModuleNotFoundError: the library of the format is not installed
         (pyarrow, for Arrow's and Parquet files). TypeError: the format has no place for this. OSError.
         """
-        with await self._do("_open", name, 0, 0, None) as held:
+        with await self._do("_open", name, 0, 0, None, False, False) as held:
             await self._aside(_files.write, held, path, format, compression)
 
     async def load(

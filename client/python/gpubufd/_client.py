@@ -327,10 +327,10 @@ class Client(_core.Client, Steps, Names):
                             "get(name, timeout=seconds) waits, get_many(names) opens several")
         wait_ms = 0 if timeout is None else _params.ms(timeout)
         if kind is None and version is None and label is None and not isinstance(name, Ref):
-            return self._now("_open", name, 0, wait_ms, None) if wait_ms else self._open(name, 0, None)
+            return self._now("_open", name, 0, wait_ms, None, False, False) if wait_ms else self._open(name, 0, None)
         at, number, label = asked(name, version, label, kind)
         try:
-            held = self._now("_open", at, number, wait_ms, label)
+            held = self._now("_open", at, number, wait_ms, label, False, False)
         except (_errors.NotFound, _errors.Stale) as error:
             raise gone(name, error) from None
         return opened(held, name, kind, self.instance)

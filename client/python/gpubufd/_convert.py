@@ -170,11 +170,11 @@ def plan(value: Any, stream: Optional[int] = None, nan_as_null: bool = False) ->
     if isinstance(value, (bool, int, float, complex)):
         return _plan_numpy(_numpy().asarray(value))
     try:
-        view = _core.from_buffer(value)
+        view = memoryview(value)
     except TypeError:
         hint = ": call toarray() on it" if hasattr(value, "toarray") else f". {ADVICE}"
         raise TypeError(f"{type(value).__name__} cannot be put{hint}") from None
-    return _plan_buffer(view, value)
+    return _plan_buffer(view)
 
 
 def _is_numpy(value: Any) -> bool:
@@ -306,7 +306,7 @@ BUFFER_DTYPES = {
 }
 
 
-def _plan_buffer(view: Any, keep: Any) -> Plan:
+def _plan_buffer(view: memoryview) -> Plan:
     format_ = view.format
     if format_[:1] in "@=<" and len(format_) > 1:
         format_ = format_[1:]
@@ -314,10 +314,8 @@ def _plan_buffer(view: Any, keep: Any) -> Plan:
     sizes = {"int64": 8, "uint64": 8}
     if dtype is None or sizes.get(dtype, view.itemsize) != view.itemsize:
         raise TypeError(f"a buffer of format {view.format!r} cannot be put")
-    return Plan(
-        "array", (view, keep), dtype=dtype, shape=view.shape,
-        strides=None if view.contiguous else view.strides, address=view.pointer,
-    )
+    memory = view if view.c_contiguous else view.tobytes()
+    return Plan("array", memory, dtype=dtype, shape=view.shape or (), address=_core.address(memory)[0])
 
 
 # ---- NumPy ----
@@ -457,7 +455,7 @@ def _is_table(value: Any, source: Tuple[Any, ...]) -> bool:
         return True
     # An unknown type: Arrow's specification calls a stream of structs a table.
     streams = hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_device_stream__")
-    return streams and _core.schema_format(source[0]) == "+s" and not (
+    return streams and _core.nodes(source[0], None)[0] == "+s" and not (
         hasattr(value, "type") or hasattr(value, "dtype")
     )
 
@@ -564,9 +562,14 @@ def _plan_list(value: Any) -> Plan:
     return Plan("arrow", value, source=list_source(list(value), ""), table=False)
 
 
+def _types(told: Any) -> Any:
+    """A node of a schema without its metadata, in which record batches may differ."""
+    return told and (told[0], told[1], tuple(map(_types, told[6])), _types(told[7]))
+
+
 def _plan_batches(value: Any) -> Plan:
     sources = [_gpu.arrow_source(item) for item in value]
-    if len({_core.schema_text(source[0]) for source in sources if source}) > 1:
+    if len({_types(_core.nodes(source[0], None)) for source in sources if source}) > 1:
         raise ValueError("the record batches have different schemas")
     arrays = [array for source in sources if source for array in source[1]]
     source = (sources[0][0], arrays) if sources[0] else ()
@@ -768,11 +771,11 @@ def write(target: Any, values: Any, offset: int, stream: Optional[int]) -> None:
         if stream is not None and array is not values:
             raise ValueError("with a stream the values must be contiguous and of the same type")
     else:
-        plan_ = _plan_buffer(_core.from_buffer(values), values)
-        if plan_.strides is not None:
+        memory = memoryview(values)
+        if not memory.c_contiguous:
             raise ValueError("the values are not contiguous")
-        source = plan_.keep[0]
-        dtype, pointer, count, keep = plan_.dtype, source.pointer, source.nbytes, plan_
+        keep = _plan_buffer(memory)
+        dtype, pointer, count = keep.dtype, keep.address, memory.nbytes
         if isinstance(values, (bytes, bytearray)):
             dtype = view.dtype
     if tensor:

@@ -131,7 +131,7 @@ class Client(Calls):
             limit: Optional[_errors.Limit] = None
             self._waits += 1
             try:
-                return await self._do("_open", name, version, wait_ms, label)
+                return await self._do("_open", name, version, wait_ms, label, False, False)
             except _errors.Limit as error:
                 limit = error
             finally:

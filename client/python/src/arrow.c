@@ -128,46 +128,6 @@ PyObject *object_arrow_device_array(PyObject *self, PyObject *unused)
     return export_array(self, true);
 }
 
-/* schema_format(capsule): the format of the topmost node. */
-PyObject *core_schema_format(PyObject *module, PyObject *capsule)
-{
-    (void)module;
-    const struct ArrowSchema *schema = PyCapsule_GetPointer(capsule, "arrow_schema");
-    return schema ? PyUnicode_FromString(schema->format) : NULL;
-}
-
-/* A schema's formats and names, all the way down: equal for schemas that are. */
-static PyObject *schema_text(const struct ArrowSchema *schema)
-{
-    PyObject *list = PyList_New(0);
-
-    if (!list || Py_EnterRecursiveCall(" in an Arrow schema")) {
-        Py_XDECREF(list);
-        return NULL;
-    }
-    int r = 0;
-    for (int64_t i = 0; r == 0 && i <= schema->n_children; i++) {
-        const struct ArrowSchema *next =
-            i < schema->n_children ? schema->children[i] : schema->dictionary;
-        PyObject *text = next ? schema_text(next) : new_ref(Py_None);
-        r = text ? PyList_Append(list, text) : -1;
-        Py_XDECREF(text);
-    }
-    Py_LeaveRecursiveCall();
-    PyObject *text = r < 0 ? NULL
-                           : PyUnicode_FromFormat("%s %s %R", schema->format,
-                                                  schema->name ? schema->name : "", list);
-    Py_DECREF(list);
-    return text;
-}
-
-PyObject *core_schema_text(PyObject *module, PyObject *capsule)
-{
-    (void)module;
-    const struct ArrowSchema *schema = PyCapsule_GetPointer(capsule, "arrow_schema");
-    return schema ? schema_text(schema) : NULL;
-}
-
 /* ---- arrays taken apart, to be copied by Python ---- */
 
 static int32_t next_int32(const char **at)
@@ -256,6 +216,17 @@ static PyObject *node_of(const struct ArrowSchema *schema, const struct ArrowArr
                          metadata);
 }
 
+/* The schema in a capsule; NULL with an exception. */
+static const struct ArrowSchema *find_schema(PyObject *capsule)
+{
+    const struct ArrowSchema *schema = PyCapsule_GetPointer(capsule, "arrow_schema");
+
+    if (!schema || schema->release)
+        return schema;
+    PyErr_SetString(PyExc_ValueError, "the Arrow schema has been released");
+    return NULL;
+}
+
 /* The array in a capsule, and where it is. */
 static const struct ArrowArray *find_array(PyObject *capsule, int *device, long long *ordinal,
                                            void **event)
@@ -300,13 +271,9 @@ PyObject *core_nodes(PyObject *module, PyObject *args)
     PyObject *head, *body;
     if (!PyArg_ParseTuple(args, "OO:nodes", &head, &body))
         return NULL;
-    const struct ArrowSchema *schema = PyCapsule_GetPointer(head, "arrow_schema");
+    const struct ArrowSchema *schema = find_schema(head);
     if (!schema)
         return NULL;
-    if (!schema->release) {
-        PyErr_SetString(PyExc_ValueError, "the Arrow schema has been released");
-        return NULL;
-    }
     const struct ArrowArray *array = NULL;
     if (body != Py_None) {
         int device;
@@ -394,13 +361,9 @@ static int build_capsules(PyObject *source, struct ArrowSchema *schema, struct A
 
     if (!PyArg_ParseTuple(source, "OO!:arrow", &head, &PyList_Type, &list))
         return -1;
-    const struct ArrowSchema *from = PyCapsule_GetPointer(head, "arrow_schema");
+    const struct ArrowSchema *from = find_schema(head);
     if (!from)
         return -1;
-    if (!from->release) {
-        PyErr_SetString(PyExc_ValueError, "the Arrow schema has been released");
-        return -1;
-    }
     if (PyList_Size(list) != 1)
         return IN_PIECES;
     const struct ArrowArray *found = host_array(PyList_GetItem(list, 0));

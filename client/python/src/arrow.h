@@ -18,7 +18,5 @@ PyObject *client_put_arrow(PyObject *self, PyObject *args);
 PyObject *core_capsules(PyObject *module, PyObject *source);
 PyObject *core_nodes(PyObject *module, PyObject *args);
 PyObject *core_array_device(PyObject *module, PyObject *capsule);
-PyObject *core_schema_format(PyObject *module, PyObject *capsule);
-PyObject *core_schema_text(PyObject *module, PyObject *capsule);
 
 #endif

@@ -2,7 +2,6 @@
    request's number for cancel(). */
 #include "client/python/src/async.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/python/src/link.h"
@@ -61,7 +60,7 @@ PyObject *client_call_async(PyObject *self, PyObject *args)
     return begun(pending, status);
 }
 
-/* open_async(name, version, wait_ms, label, callback) -> id */
+/* open_async(name, version, wait_ms, label, write, exclusive, callback) -> id */
 PyObject *client_open_async(PyObject *self, PyObject *args)
 {
     struct gpubuf_open_options options = {.size = sizeof(options)};
@@ -69,31 +68,14 @@ PyObject *client_open_async(PyObject *self, PyObject *args)
     unsigned long long version;
     long long wait_ms;
     PyObject *callable;
-    int status = 0;
+    int write, exclusive, status = 0;
 
-    if (!PyArg_ParseTuple(args, "sKLzO:get", &name, &version, &wait_ms, &options.label, &callable))
+    if (!PyArg_ParseTuple(args, "sKLzppO:get", &name, &version, &wait_ms, &options.label, &write,
+                          &exclusive, &callable))
         return NULL;
     options.version = version;
     options.wait_ms = wait_ms;
-    struct pending *pending = begin(self, callable);
-    if (pending)
-        status = gpubuf_open_async(pending->link->client, name, &options, pending_object, pending,
-                                   &pending->id);
-    return begun(pending, status);
-}
-
-/* open_write_async(name, wait_ms, exclusive, callback) -> id */
-PyObject *client_open_write_async(PyObject *self, PyObject *args)
-{
-    struct gpubuf_open_options options = {.size = sizeof(options), .write = true};
-    const char *name;
-    long long wait_ms;
-    PyObject *callable;
-    int exclusive, status = 0;
-
-    if (!PyArg_ParseTuple(args, "sLpO:open", &name, &wait_ms, &exclusive, &callable))
-        return NULL;
-    options.wait_ms = wait_ms;
+    options.write = write;
     options.exclusive = exclusive;
     struct pending *pending = begin(self, callable);
     if (pending)
@@ -130,19 +112,22 @@ PyObject *client_seal_async(PyObject *self, PyObject *args)
 {
     PyObject *object, *counts, *callable;
     int64_t *null_counts;
+    struct gb_pool pool = {0};
     int status = 0;
 
     if (!PyArg_ParseTuple(args, "O!OO:seal_async", object_type, &object, &counts, &callable))
         return NULL;
     struct gpubuf_object *mine = object_use((struct object *)object);
     if (!mine || link_check(((struct client *)self)->link) < 0 ||
-        parse_null_counts(counts, mine, &null_counts) < 0)
+        parse_null_counts(counts, mine, &null_counts, &pool) < 0) {
+        gb_pool_end(&pool);
         return NULL;
+    }
     /* On the connection that made the object, which need not be the Client's any more. */
     struct pending *pending = begin_on(link_enter(((struct object *)object)->link), callable);
     if (pending)
         status = gpubuf_seal_async(mine, null_counts, pending_sealed, pending, &pending->id);
-    free(null_counts);
+    gb_pool_end(&pool);
     return begun(pending, status);
 }
 
@@ -152,17 +137,18 @@ PyObject *client_open_many_async(PyObject *self, PyObject *args)
     struct gpubuf_open_options options = {.size = sizeof(options)};
     PyObject *names, *callable;
     long long wait_ms;
+    struct gb_pool pool = {0};
     int status = 0;
 
     if (!PyArg_ParseTuple(args, "O!LO:open_many_async", &PyTuple_Type, &names, &wait_ms, &callable))
         return NULL;
     options.wait_ms = wait_ms;
-    const char **texts = parse_names(names);
+    const char **texts = parse_names(names, &pool);
     struct pending *pending = texts ? begin(self, callable) : NULL;
     if (pending)
         status = gpubuf_open_many_async(pending->link->client, texts, (size_t)PyTuple_Size(names),
                                         &options, pending_objects, pending, &pending->id);
-    free(texts);
+    gb_pool_end(&pool);
     return begun(pending, status);
 }
 
@@ -172,19 +158,20 @@ PyObject *client_register_async(PyObject *self, PyObject *args)
     const char *name, *layout;
     PyObject *parts_tuple, *options_tuple, *callable;
     struct gpubuf_create_options options;
+    struct gb_pool pool = {0};
     int status = 0;
 
     if (!PyArg_ParseTuple(args, "sO!sOO:register_async", &name, &PyTuple_Type, &parts_tuple,
                           &layout, &options_tuple, &callable) ||
         parse_create_options(options_tuple, &options) < 0)
         return NULL;
-    struct gpubuf_part *parts = parse_parts(parts_tuple);
+    struct gpubuf_part *parts = parse_parts(parts_tuple, &pool);
     struct pending *pending = parts ? begin(self, callable) : NULL;
     if (pending)
         status = gpubuf_register_parts_async(pending->link->client, name, parts,
                                              (size_t)PyTuple_Size(parts_tuple), layout, &options,
                                              pending_call, pending, &pending->id);
-    free(parts);
+    gb_pool_end(&pool);
     return begun(pending, status);
 }
 
@@ -220,37 +207,47 @@ PyObject *client_cancel(PyObject *self, PyObject *id)
     return PyBool_FromLong(status == 0);
 }
 
-/* ---- watching ---- */
+/* ---- the end of watches and provided prefixes ---- */
 
-static bool is_watch(const struct pending *pending, uint64_t watch)
+/* That of a prefix, or without one the watch of that number; NULL: it has ended. */
+static struct pending *find_lasting(const struct link *link, const char *prefix, uint64_t watch)
 {
-    return pending->lasting && !pending->prefix && pending->id == watch;
+    struct pending *pending = link ? link->pending : NULL; /* without a link it is closed */
+
+    while (pending && !(pending->lasting && !pending->prefix == !prefix &&
+                        (prefix ? strcmp(pending->prefix, prefix) == 0 : pending->id == watch)))
+        pending = pending->next;
+    return pending;
+}
+
+static PyObject *end_lasting(PyObject *self, const char *prefix, uint64_t watch)
+{
+    struct link *link = ((struct client *)self)->link;
+
+    if (!find_lasting(link, prefix, watch))
+        Py_RETURN_NONE;
+    (void)link_get(link);
+    WITHOUT_GIL((void)(prefix ? gpubuf_provide_end(link->client, prefix)
+                              : gpubuf_unwatch(link->client, watch)));
+    struct pending *pending = find_lasting(link, prefix, watch); /* or another thread was quicker */
+    if (pending)
+        pending_end(pending);
+    link_put(link);
+    Py_RETURN_NONE;
 }
 
 PyObject *client_unwatch(PyObject *self, PyObject *id)
 {
     unsigned long long watch = PyLong_AsUnsignedLongLong(id);
-    struct link *link = ((struct client *)self)->link;
 
-    if (PyErr_Occurred())
-        return NULL;
-    if (!link) /* closed, which ended the watch */
-        Py_RETURN_NONE;
-    struct pending *pending = link->pending;
-    while (pending && !is_watch(pending, watch))
-        pending = pending->next;
-    if (!pending)
-        Py_RETURN_NONE;
-    (void)link_get(link);
-    WITHOUT_GIL((void)gpubuf_unwatch(link->client, watch));
-    for (pending = link->pending; pending; pending = pending->next) {
-        if (is_watch(pending, watch)) {
-            pending_end(pending);
-            break;
-        }
-    }
-    link_put(link);
-    Py_RETURN_NONE;
+    return PyErr_Occurred() ? NULL : end_lasting(self, NULL, watch);
+}
+
+PyObject *client_provide_end(PyObject *self, PyObject *prefix)
+{
+    const char *text;
+
+    return PyArg_Parse(prefix, "s:provide_end", &text) ? end_lasting(self, text, 0) : NULL;
 }
 
 /* ---- providing ---- */
@@ -273,33 +270,6 @@ PyObject *client_provide_async(PyObject *self, PyObject *args)
         status = gpubuf_provide_async(pending->link->client, prefix, pending_wanted,
                                       pending_provided, pending, &pending->id);
     return begun(pending, status);
-}
-
-static struct pending *provided(struct link *link, const char *prefix)
-{
-    struct pending *pending = link->pending;
-
-    while (pending && !(pending->lasting && pending->prefix && !strcmp(pending->prefix, prefix)))
-        pending = pending->next;
-    return pending;
-}
-
-PyObject *client_provide_end(PyObject *self, PyObject *args)
-{
-    const char *prefix;
-    struct link *link = ((struct client *)self)->link;
-
-    if (!PyArg_ParseTuple(args, "s:provide_end", &prefix))
-        return NULL;
-    if (!link || !provided(link, prefix)) /* it ended with its connection */
-        Py_RETURN_NONE;
-    (void)link_get(link);
-    WITHOUT_GIL((void)gpubuf_provide_end(link->client, prefix));
-    struct pending *pending = provided(link, prefix); /* unless another thread was quicker */
-    if (pending)
-        pending_end(pending);
-    link_put(link);
-    Py_RETURN_NONE;
 }
 
 /* decline(request, error, message) */

@@ -1,6 +1,6 @@
 #include "client/python/src/bundle.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 #include "client/python/src/object.h"
 #include "client/python/src/options.h"
@@ -174,23 +174,20 @@ PyObject *core_check_manifest(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static int parse_tensor(PyObject *tuple, struct gpubuf_tensor_spec *spec, uint64_t **extents)
+static int parse_tensor(PyObject *tuple, struct gpubuf_tensor_spec *spec, struct gb_pool *pool)
 {
     PyObject *shape;
+    uint64_t extents[MAX_NDIM], *kept;
 
     if (!PyArg_ParseTuple(tuple, "ssO!:tensor", &spec->name, &spec->dtype, &PyTuple_Type, &shape))
         return -1;
-    size_t ndim = (size_t)PyTuple_Size(shape);
-    uint64_t *found = *extents = calloc(ndim + 1, sizeof(*found));
-    if (!found) {
-        PyErr_NoMemory();
+    int ndim = parse_extents(shape, extents);
+    if (ndim < 0 || !(kept = pool_take(pool, (size_t)ndim, sizeof(*kept))))
         return -1;
-    }
-    for (size_t i = 0; i < ndim; i++)
-        found[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(shape, (Py_ssize_t)i));
+    memcpy(kept, extents, (size_t)ndim * sizeof(*kept));
     spec->ndim = (unsigned)ndim;
-    spec->shape = found;
-    return PyErr_Occurred() ? -1 : 0;
+    spec->shape = kept;
+    return 0;
 }
 
 static PyObject *outcome_of(const struct gpubuf_bundle *bundle)
@@ -217,38 +214,23 @@ PyObject *core_plan_bundle(PyObject *module, PyObject *args)
 {
     PyObject *tuple, *pairs, *result = NULL;
     struct gpubuf_bundle *bundle = NULL;
-    const char **metadata = NULL;
+    struct gb_pool pool = {0};
     int status;
 
     (void)module;
     if (!PyArg_ParseTuple(args, "O!O!:plan_bundle", &PyTuple_Type, &tuple, &PyTuple_Type, &pairs))
         return NULL;
     size_t count = (size_t)PyTuple_Size(tuple), read = 0;
-    struct gpubuf_tensor_spec *specs = calloc(count + 1, sizeof(*specs));
-    uint64_t **extents = calloc(count + 1, sizeof(*extents));
-    if (!specs || !extents) {
-        PyErr_NoMemory();
-        goto out;
+    struct gpubuf_tensor_spec *specs = pool_take(&pool, count, sizeof(*specs));
+    while (specs && read < count &&
+           parse_tensor(PyTuple_GetItem(tuple, (Py_ssize_t)read), &specs[read], &pool) == 0)
+        read++;
+    const char **metadata = specs && read == count ? parse_names(pairs, &pool) : NULL;
+    if (metadata) {
+        WITHOUT_GIL(status = gpubuf_bundle_plan(specs, count, metadata, &bundle));
+        result = status < 0 ? raise_status(NULL, status) : outcome_of(bundle);
+        gpubuf_bundle_free(bundle);
     }
-    for (; read < count; read++) {
-        PyObject *entry = PyTuple_GetItem(tuple, (Py_ssize_t)read);
-        if (parse_tensor(entry, &specs[read], &extents[read]) < 0)
-            goto out;
-    }
-    metadata = parse_names(pairs);
-    if (!metadata)
-        goto out;
-    WITHOUT_GIL(status = gpubuf_bundle_plan(specs, count, metadata, &bundle));
-    if (status < 0)
-        raise_status(NULL, status);
-    else
-        result = outcome_of(bundle);
-    gpubuf_bundle_free(bundle);
-out:
-    for (size_t i = 0; extents && i < count; i++)
-        free(extents[i]);
-    free(metadata);
-    free(extents);
-    free(specs);
+    gb_pool_end(&pool);
     return result;
 }

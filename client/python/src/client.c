@@ -216,21 +216,16 @@ static PyObject *client_put_array(PyObject *self, PyObject *args)
                           &address, &options_tuple) ||
         parse_create_options(options_tuple, &options) < 0)
         return NULL;
-    Py_ssize_t ndim = PyTuple_Size(shape);
-    if (ndim > MAX_NDIM) {
-        PyErr_Format(PyExc_ValueError, "an array has at most %d axes, not %zd", MAX_NDIM, ndim);
+    int ndim = parse_extents(shape, extents);
+    if (ndim < 0)
         return NULL;
-    }
     if (strides != Py_None && PyTuple_Size(strides) != ndim) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_ValueError, "expected as many strides as extents");
         return NULL;
     }
-    for (Py_ssize_t i = 0; i < ndim; i++) {
-        extents[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(shape, i));
-        if (strides != Py_None)
-            steps[i] = PyLong_AsLongLong(PyTuple_GetItem(strides, i));
-    }
+    for (int i = 0; strides != Py_None && i < ndim; i++)
+        steps[i] = PyLong_AsLongLong(PyTuple_GetItem(strides, i));
     if (PyErr_Occurred())
         return NULL;
     struct link *link = client_enter(self);
@@ -374,7 +369,6 @@ static PyMethodDef methods[] = {
     {"_dispatch", client_dispatch, METH_NOARGS, NULL},
     {"_call_async", client_call_async, METH_VARARGS, NULL},
     {"_open_async", client_open_async, METH_VARARGS, NULL},
-    {"_open_write_async", client_open_write_async, METH_VARARGS, NULL},
     {"_open_many_async", client_open_many_async, METH_VARARGS, NULL},
     {"_register_async", client_register_async, METH_VARARGS, NULL},
     {"_watch_async", client_watch_async, METH_VARARGS, NULL},
@@ -383,7 +377,7 @@ static PyMethodDef methods[] = {
     {"_cancel", client_cancel, METH_O, NULL},
     {"_unwatch", client_unwatch, METH_O, NULL},
     {"_provide_async", client_provide_async, METH_VARARGS, NULL},
-    {"_provide_end", client_provide_end, METH_VARARGS, NULL},
+    {"_provide_end", client_provide_end, METH_O, NULL},
     {"_decline", client_decline, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -5,6 +5,5 @@
 #include "client/python/src/core.h"
 
 extern PyTypeObject *client_type;
-int client_setup(PyObject *module);
 
 #endif

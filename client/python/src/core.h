@@ -83,6 +83,15 @@ static inline int add_to_module(PyObject *module, const char *name, PyObject *va
  */
 #define TYPE_FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VERSION_TAG | Py_TPFLAGS_BASETYPE)
 
+/* Each adds a file's types, and what else it has, to the module. 0 or -1 with an exception. */
+int client_setup(PyObject *module);
+int object_setup(PyObject *module);
+int view_setup(PyObject *module);
+int pool_setup(PyObject *module);
+int fill_setup(PyObject *module);
+int exchange_setup(PyObject *module);
+int stream_setup(PyObject *module);
+
 /* An expression that may wait, without the GIL. */
 #define WITHOUT_GIL(...)                                                                           \
     do {                                                                                           \

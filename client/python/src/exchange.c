@@ -1,5 +1,4 @@
-#include "client/python/src/exchange.h"
-
+/* DLPack without a call of Python's: the table of functions that consumers find on a type. */
 #include "client/python/src/dlpack.h"
 #include "client/python/src/object.h"
 #include "client/python/src/view.h"

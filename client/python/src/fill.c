@@ -1,5 +1,4 @@
-#include "client/python/src/fill.h"
-
+/* Files that libgpubuf's threads read into an object. */
 #include <stdlib.h>
 
 #include "client/python/src/object.h"

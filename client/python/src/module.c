@@ -3,15 +3,9 @@
 #include "client/python/src/arrow_stream.h"
 #include "client/python/src/bits.h"
 #include "client/python/src/bundle.h"
-#include "client/python/src/client.h"
-#include "client/python/src/exchange.h"
-#include "client/python/src/fill.h"
 #include "client/python/src/follow.h"
 #include "client/python/src/link.h"
 #include "client/python/src/object.h"
-#include "client/python/src/object_type.h"
-#include "client/python/src/pool.h"
-#include "client/python/src/stream.h"
 #include "client/python/src/text.h"
 #include "client/python/src/view.h"
 
@@ -47,8 +41,6 @@ static PyMethodDef functions[] = {
     {"nodes", core_nodes, METH_VARARGS, NULL},
     {"capsules", core_capsules, METH_O, NULL},
     {"array_device", core_array_device, METH_O, NULL},
-    {"schema_format", core_schema_format, METH_O, NULL},
-    {"schema_text", core_schema_text, METH_O, NULL},
     {"check_manifest", core_check_manifest, METH_VARARGS, NULL},
     {"plan_bundle", core_plan_bundle, METH_VARARGS, NULL},
     {"copy_bits", core_copy_bits, METH_VARARGS, NULL},

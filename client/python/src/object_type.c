@@ -1,6 +1,4 @@
-#include "client/python/src/object_type.h"
-
-#include <stdlib.h>
+/* The type of Objects: its attributes and methods. */
 #include <string.h>
 
 #include "client/python/src/arrow.h"
@@ -173,12 +171,15 @@ static PyObject *object_select(PyObject *self, PyObject *names)
         PyErr_SetString(PyExc_TypeError, "expected a tuple of names");
         return NULL;
     }
-    const char **texts = parse_names(names);
-    if (!texts)
+    struct gb_pool pool = {0};
+    const char **texts = parse_names(names, &pool);
+    if (!texts) {
+        gb_pool_end(&pool);
         return NULL;
+    }
     struct gpubuf_object *view = NULL;
     int status = gpubuf_select(object, texts, (size_t)PyTuple_Size(names), &view);
-    free(texts);
+    gb_pool_end(&pool);
     return part(self, status, view);
 }
 
@@ -329,12 +330,15 @@ static PyObject *object_seal(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OK:seal", &counts, &stream))
         return NULL;
     int64_t *null_counts;
-    if (parse_null_counts(counts, object, &null_counts) < 0)
+    struct gb_pool pool = {0};
+    if (parse_null_counts(counts, object, &null_counts, &pool) < 0) {
+        gb_pool_end(&pool);
         return NULL;
+    }
     CALL(self, object, Py_None,
          stream ? gpubuf_seal_on(object, null_counts, (void *)(uintptr_t)stream)
                 : gpubuf_seal(object, null_counts));
-    free(null_counts);
+    gb_pool_end(&pool);
     return result;
 }
 

@@ -1,7 +1,5 @@
 #include "client/python/src/options.h"
 
-#include <stdlib.h>
-
 int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
 {
     const char *device, *label;
@@ -106,27 +104,17 @@ static int parse_column(PyObject *tuple, struct gpubuf_column_spec *spec, struct
     return r;
 }
 
-static int parse_shape(PyObject *tuple, struct gpubuf_layout_spec *layout, struct gb_pool *pool)
+int parse_extents(PyObject *tuple, uint64_t extents[MAX_NDIM])
 {
     Py_ssize_t ndim = PyTuple_Size(tuple);
 
-    if (ndim < 0)
-        return -1;
     if (ndim > MAX_NDIM) {
         PyErr_Format(PyExc_ValueError, "an array has at most %d axes, not %zd", MAX_NDIM, ndim);
         return -1;
     }
-    uint64_t *shape = pool_take(pool, (size_t)ndim + 1, sizeof(*shape));
-    if (!shape)
-        return -1;
-    for (Py_ssize_t i = 0; i < ndim; i++) {
-        shape[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(tuple, i));
-        if (PyErr_Occurred())
-            return -1;
-    }
-    layout->ndim = (unsigned)ndim;
-    layout->shape = shape;
-    return 0;
+    for (Py_ssize_t i = 0; i < ndim; i++)
+        extents[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(tuple, i));
+    return PyErr_Occurred() ? -1 : (int)ndim;
 }
 
 int parse_layout(PyObject *tuple, struct gpubuf_layout_spec *layout, struct gb_pool *pool)
@@ -145,49 +133,43 @@ int parse_layout(PyObject *tuple, struct gpubuf_layout_spec *layout, struct gb_p
     layout->bytes = bytes;
     layout->dtype = dtype;
     layout->mask = mask;
-    int r = parse_shape(shape, layout, pool);
-    return r == 0 && column != Py_None ? parse_column(column, &layout->column, pool) : r;
+    uint64_t *extents = pool_take(pool, MAX_NDIM, sizeof(*extents));
+    int ndim = extents ? parse_extents(shape, extents) : -1;
+    if (ndim < 0)
+        return -1;
+    layout->ndim = (unsigned)ndim;
+    layout->shape = extents;
+    return column != Py_None ? parse_column(column, &layout->column, pool) : 0;
 }
 
-const char **parse_names(PyObject *tuple)
+const char **parse_names(PyObject *tuple, struct gb_pool *pool)
 {
     size_t count = (size_t)PyTuple_Size(tuple);
-    const char **texts = calloc(count + 1, sizeof(*texts));
+    const char **texts = pool_take(pool, count, sizeof(*texts));
 
-    if (!texts) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (!PyArg_Parse(PyTuple_GetItem(tuple, (Py_ssize_t)i), "s;a name is a str", &texts[i])) {
-            free(texts);
+    for (size_t i = 0; texts && i < count; i++) {
+        if (!PyArg_Parse(PyTuple_GetItem(tuple, (Py_ssize_t)i), "s;a name is a str", &texts[i]))
             return NULL;
-        }
     }
     return texts;
 }
 
-struct gpubuf_part *parse_parts(PyObject *tuple)
+struct gpubuf_part *parse_parts(PyObject *tuple, struct gb_pool *pool)
 {
     size_t count = (size_t)PyTuple_Size(tuple);
-    struct gpubuf_part *parts = calloc(count + 1, sizeof(*parts));
+    struct gpubuf_part *parts = pool_take(pool, count, sizeof(*parts));
 
-    if (!parts) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; parts && i < count; i++) {
         unsigned long long address, bytes;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, (Py_ssize_t)i), "KK:part", &address, &bytes)) {
-            free(parts);
+        if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, (Py_ssize_t)i), "KK:part", &address, &bytes))
             return NULL;
-        }
         parts[i] = (struct gpubuf_part){(void *)(uintptr_t)address, bytes};
     }
     return parts;
 }
 
-int parse_null_counts(PyObject *counts, const struct gpubuf_object *object, int64_t **out)
+int parse_null_counts(PyObject *counts, const struct gpubuf_object *object, int64_t **out,
+                      struct gb_pool *pool)
 {
     *out = NULL;
     if (counts == Py_None)
@@ -200,19 +182,8 @@ int parse_null_counts(PyObject *counts, const struct gpubuf_object *object, int6
         PyErr_Format(PyExc_ValueError, "expected %zu null counts, not %zd", expected, count);
         return -1;
     }
-    int64_t *null_counts = calloc((size_t)count + 1, sizeof(*null_counts));
-    if (!null_counts) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < count; i++)
+    int64_t *null_counts = *out = pool_take(pool, expected, sizeof(*null_counts));
+    for (Py_ssize_t i = 0; null_counts && i < count; i++)
         null_counts[i] = PyLong_AsLongLong(PyTuple_GetItem(counts, i));
-    if (PyErr_Occurred()) {
-        free(null_counts);
-        return -1;
-    }
-    *out = null_counts;
-    return 0;
+    return PyErr_Occurred() ? -1 : 0;
 }
-
-/* seal(null_counts, stream): null_counts is a tuple with an entry for each column, or None. */

@@ -7,8 +7,6 @@
 
 #include "client/python/src/core.h"
 
-int pool_setup(PyObject *module);
-
 /*
  * For other libraries' allocators, which call them on any thread, with or without the GIL. `alloc`
  * takes a piece of the Pool that the thread has entered; NULL: there is none, it is on another

@@ -1,7 +1,7 @@
-#include "client/python/src/stream.h"
-
+/* Streams of frames: gpubuf_stream_…, for _streams.py. */
 #include "client/python/src/client.h"
 #include "client/python/src/object.h"
+#include "client/python/src/options.h"
 #include "client/python/src/reconnect.h"
 
 enum { SIGNALS_MS = 100 }; /* how long a signal of Python's may wait */
@@ -13,23 +13,6 @@ struct stream {
     bool ended;                   /* close() was called meanwhile */
 };
 
-/* The shape of a frame; -1 with an exception. */
-static int parse_shape(PyObject *tuple, uint64_t shape[32])
-{
-    Py_ssize_t ndim = PyTuple_Size(tuple);
-
-    if (ndim > 31) {
-        PyErr_SetString(PyExc_ValueError, "a frame has at most 31 axes");
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < ndim; i++) {
-        shape[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(tuple, i));
-        if (PyErr_Occurred())
-            return -1;
-    }
-    return (int)ndim;
-}
-
 /* Stream(client, name, dtype or None, shape, device, mode, slots, wait_ms, each, waits, lag, hold,
    ahead): with a dtype its writer, else a reader. */
 static PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
@@ -39,7 +22,7 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     const char *name, *dtype;
     PyObject *client, *tuple;
     long long wait_ms;
-    uint64_t shape[32];
+    uint64_t shape[MAX_NDIM];
     int each, waits, ahead, status;
 
     (void)keywords;
@@ -51,7 +34,7 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     options.each = each;
     options.waits = waits;
     options.ahead = ahead;
-    int ndim = parse_shape(tuple, shape);
+    int ndim = parse_extents(tuple, shape);
     struct link *link = ndim < 0 ? NULL : client_enter(client);
     if (!link)
         return NULL;

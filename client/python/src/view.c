@@ -196,42 +196,6 @@ PyObject *view_of_buffer(struct object *self, enum gpubuf_which which)
 
 /* ---- Views of other libraries' memory ---- */
 
-/* from_buffer(exporter): a View by the buffer protocol. */
-static PyObject *core_from_buffer(PyObject *module, PyObject *exporter)
-{
-    (void)module;
-    struct view *view = view_new();
-    if (!view)
-        return NULL;
-    if (PyObject_GetBuffer(exporter, &view->buffer, PyBUF_FULL_RO) < 0) {
-        view->buffer.obj = NULL;
-        Py_DECREF(view);
-        return NULL;
-    }
-    const Py_buffer *buffer = &view->buffer;
-    if (buffer->ndim > MAX_NDIM || buffer->suboffsets) {
-        PyErr_SetString(PyExc_BufferError, buffer->suboffsets
-                                               ? "the rows are not in one piece of memory"
-                                               : "the array has more than 32 axes");
-        Py_DECREF(view);
-        return NULL;
-    }
-    view->pointer = buffer->buf;
-    view->itemsize = buffer->itemsize;
-    view->bytes = buffer->len;
-    view->ndim = buffer->ndim;
-    view->readonly = buffer->readonly;
-    view->device_type = DL_CPU;
-    for (int i = 0; i < buffer->ndim; i++)
-        view->shape[i] = buffer->shape ? buffer->shape[i] : buffer->len / buffer->itemsize;
-    if (buffer->strides)
-        memcpy(view->strides, buffer->strides, (size_t)buffer->ndim * sizeof(Py_ssize_t));
-    else
-        set_c_order(view);
-    (void)snprintf(view->format, sizeof(view->format), "%s", buffer->format ? buffer->format : "B");
-    return (PyObject *)view;
-}
-
 /* from_memory(exporter, dtype, shape): contiguous memory, read as elements of that dtype. */
 static PyObject *core_from_memory(PyObject *module, PyObject *args)
 {
@@ -704,7 +668,6 @@ static PyObject *core_set_view_class(PyObject *module, PyObject *class)
 
 static PyMethodDef functions[] = {
     {"set_view_class", core_set_view_class, METH_O, NULL},
-    {"from_buffer", core_from_buffer, METH_O, NULL},
     {"from_memory", core_from_memory, METH_VARARGS, NULL},
     {"from_dlpack", core_from_dlpack, METH_O, NULL},
     {NULL, NULL, 0, NULL},

@@ -28,7 +28,6 @@ struct view {
 };
 
 extern PyTypeObject *view_type;
-int view_setup(PyObject *module);
 PyObject *core_itemsize(PyObject *module, PyObject *dtype);
 /* The elements of an array, of bytes, or of a column of fixed width; NULL with BufferError for
    others. */
