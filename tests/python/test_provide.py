@@ -69,7 +69,7 @@ def test_users_take_turns(threads):
     async def provide():
         async with await gpubufd.aio.connect(daemon.path) as client:
             async with await client.provide("cols/", load_async, tasks=1) as provider:
-                await asyncio.get_running_loop().run_in_executor(None, crowd, provider._turns)
+                await asyncio.get_running_loop().run_in_executor(None, crowd, provider._inner._work.tasks._turns)
 
     try:
         if threads:

@@ -119,85 +119,42 @@ class Book:
             return wanted.request
 
 
-class Requests:
-    """Requests as providers of both kinds answer them. Theirs are `_core`, the connection, `_book`, _load_later() and _sent()."""
-
-    _core: Any
-    _book: Book
-
-    def _load_later(self, wanted: Wanted) -> None:
-        """Has the name made when its turn comes."""
-        raise NotImplementedError
-
-    def _sent(self) -> None:
-        """An answer is to be sent that the socket may have had no room for."""
-        raise NotImplementedError
-
-    def _on_wanted(self, name: Optional[str], request: int, uid: int, gid: int) -> None:
-        if name is None:
-            self._book.over(request)
-            return
-        refused = self._book.refused(name)
-        if refused is not None:
-            self._say_no(request, refused)
-            return
-        wanted = self._book.ask(name, request, uid, gid)
-        if wanted is not None:
-            self._load_later(wanted)
-
-    def _decline(self, wanted: Wanted, error: BaseException) -> None:
-        refused = refusal(error)
-        self._say_no(self._book.fail(wanted, refused), refused)
-
-    def _say_no(self, request: int, refused: Refusal) -> None:
-        if not request or self._core.closed:
-            return
-        try:
-            self._core._decline(request, *refused)
-            self._sent()
-        except _errors.Error:
-            pass  # the connection is lost, and the request with it
-
-
-class Turns:
-    """Names that wait to be loaded. Users take turns, so that nobody waits behind all that one user wants."""
-
-    def __init__(self) -> None:
-        self._of_users: "OrderedDict[int, Deque[Wanted]]" = OrderedDict()  # whose turn it is comes first
-
-    def __len__(self) -> int:
-        return len(self._of_users)
-
-    def put(self, wanted: Wanted) -> None:
-        self._of_users.setdefault(wanted.uid, deque()).append(wanted)
-
-    def take(self) -> Wanted:
-        uid, names = self._of_users.popitem(last=False)
-        wanted = names.popleft()
-        if names:
-            self._of_users[uid] = names
-        return wanted
-
-
 class Tasks:
-    """The same for threads, which wait for names."""
+    """Names that wait to be loaded, and threads that wait for names. Users take turns, so that nobody waits behind all
+    that one user wants."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._turns = Turns()
+        self._turns: "OrderedDict[int, Deque[Wanted]]" = OrderedDict()  # by user; whose turn it is comes first
+        self._names = self._idle = 0  # that wait: names, and threads
         self._ended = False
 
     def put(self, wanted: Wanted) -> None:
         with self._changed:
-            self._turns.put(wanted)
+            self._turns.setdefault(wanted.uid, deque()).append(wanted)
+            self._names += 1
             self._changed.notify()
+
+    def lacks_threads(self) -> bool:
+        """Whether more names wait than threads."""
+        with self._changed:
+            return self._names > self._idle
 
     def get(self) -> Optional[Wanted]:
         """The next name; waits for one. None: it has ended."""
         with self._changed:
+            self._idle += 1
             while not self._turns and not self._ended:
                 self._changed.wait()
-            return None if self._ended else self._turns.take()
+            self._idle -= 1
+            if self._ended:
+                return None
+            uid, names = self._turns.popitem(last=False)
+            wanted = names.popleft()
+            if names:
+                self._turns[uid] = names
+            self._names -= 1
+            return wanted
 
     def end(self) -> None:
         with self._changed:
@@ -214,8 +171,8 @@ class _Load:
         self.replaced = False  # another thread has taken its thread's place
 
 
-class _Work(Requests):
-    """A provider's own connection, a thread that listens to it, and threads that load.
+class _Work:
+    """A provider's own connection, a thread that listens to it, and threads that load, started as they are needed.
 
     It has no reference to the Provider, so that the Provider's finalizer can end it.
     """
@@ -224,7 +181,7 @@ class _Work(Requests):
         self, client: Any, prefix: str, load: Callable[[Wanted], Any], threads: int, load_timeout: Optional[float],
         keep_refusals: float, options: Dict[str, Any],
     ):
-        self.client = self._core = client
+        self.client = client
         self.prefix = prefix
         self.load = load
         self.load_timeout = load_timeout
@@ -234,6 +191,7 @@ class _Work(Requests):
         self._book = Book(keep_refusals)
         self.lock = threading.Lock()
         self.loads: Set[_Load] = set()
+        self.room = threads  # that may be started
         self.spare = threads  # that may take the place of threads whose loads are late
         self.tasks = Tasks()
         self.answered = False
@@ -243,10 +201,6 @@ class _Work(Requests):
         self.woken.setblocking(False)
         self.waking.setblocking(False)
         self.threads = [threading.Thread(target=self._listen, name="gpubufd-provider", daemon=True)]
-        self.threads += [self._loader(i) for i in range(threads)]
-
-    def _loader(self, number: int) -> threading.Thread:
-        return threading.Thread(target=self._load_all, name=f"gpubufd-loader-{number}", daemon=True)
 
     # ---- listening ----
 
@@ -270,14 +224,33 @@ class _Work(Requests):
                 raise _errors.failure("timeout", f"provide was not answered in {ANSWER:.0f} s")
         if self.failure is not None:
             raise self.failure
-        for thread in self.threads:
-            thread.start()
+        self.threads[0].start()
 
-    def _load_later(self, wanted: Wanted) -> None:
-        self.tasks.put(wanted)
+    def _on_wanted(self, name: Optional[str], request: int, uid: int, gid: int) -> None:
+        if name is None:
+            self._book.over(request)
+            return
+        refused = self._book.refused(name)
+        if refused is not None:
+            self._say_no(request, refused)
+            return
+        wanted = self._book.ask(name, request, uid, gid)
+        if wanted is not None:
+            self.tasks.put(wanted)
+            self._start_loader()
 
-    def _sent(self) -> None:
-        self.wake()  # the listening thread sends it
+    def _decline(self, wanted: Wanted, error: BaseException) -> None:
+        refused = refusal(error)
+        self._say_no(self._book.fail(wanted, refused), refused)
+
+    def _say_no(self, request: int, refused: Refusal) -> None:
+        if not request or self.client.closed:
+            return
+        try:
+            self.client._decline(request, *refused)
+            self.wake()  # the listening thread sends it
+        except _errors.Error:
+            pass  # the connection is lost, and the request with it
 
     def wake(self) -> None:
         try:
@@ -319,6 +292,16 @@ class _Work(Requests):
             self.failure = error
 
     # ---- loading ----
+
+    def _start_loader(self) -> None:
+        """Starts a thread if a name waits for one, and there may be one more."""
+        with self.lock:
+            if not self.room or not self.tasks.lacks_threads():
+                return
+            self.room -= 1
+            thread = threading.Thread(target=self._load_all, name=f"gpubufd-loader-{len(self.threads)}", daemon=True)
+            self.threads.append(thread)
+            thread.start()
 
     def _load_all(self) -> None:
         while True:
@@ -369,13 +352,12 @@ class _Work(Requests):
                 load.late = True
                 load.replaced = self.spare > 0
                 self.spare -= load.replaced
+                self.room += load.replaced
                 self._book.refuse(load.wanted, math.inf, refusal(overdue(self.load_timeout)))
         for load in late:
             self._say_no(self._book.give_up(load.wanted), refusal(overdue(self.load_timeout)))
             self.threads.remove(load.thread)  # nobody waits for it
-            if load.replaced:
-                self.threads.append(self._loader(len(self.threads)))
-                self.threads[-1].start()
+            self._start_loader()
         return min(1.0, self.load_timeout / 4)
 
     def _make(self, wanted: Wanted) -> None:
@@ -409,7 +391,7 @@ class _Work(Requests):
         self.tasks.end()
         self.wake()
         mine = threading.current_thread()
-        for thread in self.threads if wait else self.threads[:1]:
+        for thread in self.threads[:] if wait else self.threads[:1]:
             if thread is not mine and thread.is_alive():
                 thread.join(self.load_timeout)
         self.client.close()

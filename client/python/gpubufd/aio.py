@@ -21,7 +21,7 @@ import weakref
 from typing import Any, AsyncIterator, Awaitable, Callable, Deque, Dict, Iterable, List, Optional, Sequence, Tuple, Type
 from typing import Union, overload
 
-from . import _client, _convert, _core, _errors, _nodes, _params, _provide, _told, cuda
+from . import _client, _convert, _core, _errors, _nodes, _params, _provide, _provide_aio, _told, cuda
 from ._calls import Calls
 from ._layout import ARRAY, BYTES, HOST
 from ._provide import Wanted
@@ -52,7 +52,6 @@ class Client(Calls):
         self._turns: "Deque[asyncio.Future[None]]" = collections.deque()  # of those that found no room
         self._copying: Dict[int, Any] = {}  # a stream for each GPU
         self._providers: List[Provider] = []
-        self._on_lost: Callable[[], None] = lambda: None
         self._arm()
 
     # ---- the loop ----
@@ -65,7 +64,6 @@ class Client(Calls):
             self._detach()
             for queue in self._queues:
                 queue.put_nowait(None)
-            self._on_lost()
             return
         self._arm()
 
@@ -77,7 +75,6 @@ class Client(Calls):
             self._detach()
             self._fd, self._connection = self._client.fileno(), self._client._connections
             self._loop.add_reader(self._fd, self._ready)
-            self._on_lost()
         if self._fd < 0:
             return
         writing = bool(self._client._events() & select.POLLOUT)
@@ -86,10 +83,6 @@ class Client(Calls):
         elif self._writing and not writing:
             self._loop.remove_writer(self._fd)
         self._writing = writing
-
-    def _polled(self) -> int:
-        """The number of the connection that the loop polls; 0: of none."""
-        return self._connection if self._fd >= 0 else 0
 
     def _detach(self) -> None:
         if self._fd >= 0:
@@ -314,13 +307,8 @@ class Client(Calls):
         `load_timeout` is cancelled.
         """
         _provide.check(load, tasks, load_timeout, keep_refusals, Client.put, options)
-        own = Client(_client.Client(**self._client._connecting), self._loop)
-        provider = Provider(own, prefix, load, tasks, load_timeout, keep_refusals, options)
-        try:
-            await provider._begin()
-        except BaseException:
-            provider.close()
-            raise
+        provider = await _provide_aio.provide(
+            self._client._connecting, prefix, load, tasks, load_timeout, keep_refusals, options)
         self._providers = [one for one in self._providers if not one.closed] + [provider]
         return provider
 
