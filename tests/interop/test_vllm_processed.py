@@ -3,7 +3,6 @@
 import copy
 import json
 import os
-import subprocess
 import sys
 import types
 

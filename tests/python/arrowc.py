@@ -290,6 +290,21 @@ class StreamProducer(Producer):
         return _new(ctypes.addressof(stream), b"arrow_array_stream", None)
 
 
+class Map:
+    """A list of structs of key and value, by the name of a map: an Arrow map, as pyarrow and others make one."""
+
+    def __init__(self, held):
+        self.held = held
+
+    def __len__(self):
+        return len(self.held)
+
+    def __arrow_c_array__(self, requested_schema=None):
+        schema, array = self.held.__arrow_c_array__()
+        struct_of(schema, Schema).format = b"+m"
+        return schema, array
+
+
 # ---- on devices ----
 
 

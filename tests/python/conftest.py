@@ -37,6 +37,12 @@ Daemon = _module.Daemon
 SANITIZER = _module.SANITIZER
 
 
+def environment(**variables):
+    """That of a program that imports this package."""
+    path = os.pathsep.join(p for p in (str(PACKAGE), os.environ.get("PYTHONPATH")) if p)
+    return {**os.environ, "PYTHONPATH": path, **variables}
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "hunt: in `make hunt` and not in `make test`")
 
@@ -88,18 +94,21 @@ def client(daemon):
 
 
 @pytest.fixture
-def run(daemon):
-    """run(code): a Python program in a process of its own that finds the daemon; what it printed."""
+def run(daemon, request):
+    """run(code): a Python program in a process of its own that finds the daemon; what it said. `fresh`: it imports all
+    itself; what it printed."""
 
-    def run(code, status=0, timeout=300):
-        env = dict(os.environ, GPUBUFD_SOCKET=daemon.path)
-        env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PACKAGE), env.get("PYTHONPATH")) if p)
-        done = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code)],
-            env=env, capture_output=True, text=True, timeout=timeout, check=False,
-        )
-        assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
-        return done.stdout
+    def run(code, status=0, timeout=300, fresh=False):
+        code, variables = textwrap.dedent(code), {"GPUBUFD_SOCKET": daemon.path}
+        if fresh:
+            done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code], env=environment(**variables),
+                                  capture_output=True, text=True, timeout=timeout, check=False)
+            ended, output = done.returncode, done.stdout
+            assert ended == status, (ended, output, done.stderr)
+        else:
+            ended, output = request.getfixturevalue("forking")(code, variables, timeout)
+            assert ended == status, (ended, output)
+        return output
 
     return run
 
@@ -164,8 +173,10 @@ def raises(error, work):
 
 # A process that has imported what GPU_HEAD does, and becomes a program each time: imports cost more than most of them.
 FORKING = """
-import ctypes, gc, json, os, sys, numpy as np, gpubufd
+import contextlib, ctypes, gc, json, os, sys, gpubufd
 from gpubufd import cuda
+with contextlib.suppress(ImportError):
+    import numpy
 for line in sys.stdin:
     code, variables, output = json.loads(line)
     pid = os.fork()
@@ -186,9 +197,8 @@ def forking(tmp_path_factory):
     """forking(code, variables, timeout): (exit status, output) of a program in a process of its own."""
     output = tmp_path_factory.mktemp("forking") / "output"
     driver = {} if REAL_GPU else {"LD_LIBRARY_PATH": str(FAKE_GPU)}
-    env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in (str(PACKAGE), os.environ.get("PYTHONPATH")) if p))
     with subprocess.Popen([sys.executable, "-X", "faulthandler", "-c", FORKING], stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE, env={**env, **driver}, text=True, start_new_session=True) as process:
+                          stdout=subprocess.PIPE, env=environment(**driver), text=True, start_new_session=True) as process:
 
         def run(code, variables, timeout):
             output.write_bytes(b"")
@@ -208,15 +218,7 @@ def gpu_run(gpu, request):
 
     def run(code, timeout=300, head=GPU_HEAD, **variables):
         code = head + textwrap.dedent(code)
-        variables = dict(variables, GPUBUFD_SOCKET=gpu.path, **gpu.client_env)
-        if head.startswith(GPU_HEAD):
-            status, output = request.getfixturevalue("forking")(code, variables, timeout)
-        else:
-            env = dict(os.environ, **variables)
-            env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PACKAGE), env.get("PYTHONPATH")) if p)
-            done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code], env=env, text=True, timeout=timeout,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-            status, output = done.returncode, done.stdout
+        status, output = request.getfixturevalue("forking")(code, dict(variables, GPUBUFD_SOCKET=gpu.path, **gpu.client_env), timeout)
         assert status == 0, (status, output)
         return output
 

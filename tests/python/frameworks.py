@@ -590,25 +590,6 @@ def pyarrow_gpu(client, device):
     equal(client["again"].copy_to_host(), range(10))
 
 
-@check("pyarrow: nested columns and dictionaries there and back, in place", on="host")
-def pyarrow_nested(client, device):
-    pa = need("pyarrow")
-    given = pa.table({
-        **{name: pa.array(values) for name, values in NESTED.items()},
-        "d": pa.array([None if i % 9 == 4 else "xyz"[i % 3] for i in range(60)]).dictionary_encode(),
-    })
-    client.put("n", given)
-    for a, b in ((0, 60), (3, 41), (59, 60), (10, 10)):
-        got = client["n"][a:b].to_pyarrow()
-        got.validate(full=True)
-        assert got.equals(given.slice(a, b - a)), (a, b)
-        client.put("again", client["n"][a:b], replace=True)
-        assert client["again"].to_pyarrow().equals(given.slice(a, b - a))
-    picked = client["n"][["s", "d"]].to_pyarrow()
-    assert picked.equals(given.select(["s", "d"]))
-    equal(client["n"].to_pyarrow().column("i").chunk(0).buffers()[1].address.__class__.__name__, "int")
-
-
 @check("pyarrow: files of each of its kinds, and a copy of what is on a GPU")
 def pyarrow_files(client, device):
     need("pyarrow")
@@ -629,25 +610,6 @@ def pyarrow_files(client, device):
             client.load(path, "m", replace=True, device="host")
             assert client["m"].dtype == "utf8"
             equal(client["m"].tolist(), given["s"])
-
-
-@check("pyarrow and pandas have a frame's index alike, in memory and in files", on="host")
-def pyarrow_frames(client, device):
-    pa, pandas = need("pyarrow"), need("pandas")
-    levels = pandas.MultiIndex.from_product([["x", "y"], [1, 2]], names=["letter", None])
-    for index in (levels, pandas.Index(list("pqrs"), name="key"), pandas.RangeIndex(3, 11, 2), range(4)):
-        frame = pandas.DataFrame({
-            "a": range(4), "n": pandas.array([1, None, 3, 4], dtype="Int64"),
-            "c": pandas.Categorical(["u", "v", None, "u"], ["v", "u"], ordered=True)}, index=index)
-        client.put("f", frame, replace=True)
-        client.put("g", pa.Table.from_pandas(frame), replace=True)
-        with tempfile.TemporaryDirectory() as directory:
-            client.save("f", f"{directory}/f.parquet")
-            read = pandas.read_parquet(f"{directory}/f.parquet")
-        backs = (client["f"].to_pandas(), client["g"].to_pandas(), client["f"].to_pyarrow().to_pandas(), read)
-        for i, back in enumerate(backs):
-            assert back.index.equals(frame.index) and back.index.names == frame.index.names, (i, back.index, frame.index)
-            assert list(back["a"]) == [0, 1, 2, 3] and str(back["n"].dtype) == "Int64", (i, back.dtypes)
 
 
 @check("pandas: text that lies over Arrow arrays comes back as it went", on="host")
@@ -712,50 +674,7 @@ def _missing(module, name):
         return False
 
 
-# ---- the package's own CUDA ----
-
-
-@check("gpubufd.cuda: streams, events, pinned memory, copies both ways, deferred cleanup, errors", on="gpu")
-def own_cuda(client, device):
-    numpy = need("numpy")
-    import gc
-
-    from gpubufd import cuda
-
-    gpu = cuda.devices()[0]
-    free, total = gpu.memory_info()
-    assert 0 < free <= total and gpu.uuid.startswith(("GPU-", "MIG-")) and gpu.name
-    stream, other = cuda.Stream(), cuda.Stream()
-    count = min(1 << 24, free // 32)
-    staging = cuda.pinned(count, "f4")
-    staging[:] = 3
-    begin = stream.record(timing=True)
-    there = cuda.to_device(staging, stream=stream)
-    end = stream.record(timing=True)
-    other.wait(end)
-    back = cuda.pinned(count, "f4")
-    cuda.copy(back, there, stream=other)
-    other.synchronize()
-    assert (back == 3).all() and end.done() and other.done()
-    seconds = end.seconds_since(begin)
-    assert 0 < seconds < 1, seconds
-    print(f"    {staging.nbytes / seconds / 1e9:.1f} GB/s to the GPU")
-
-    def used():
-        return gpu.memory_info()[1] - gpu.memory_info()[0]
-
-    before, large = used(), min(256 << 20, free // 4)
-    with cuda.defer_cleanup():
-        array = cuda.empty(large, "u1")
-        del array
-        gc.collect()
-        assert used() >= before + large
-    assert used() < before + large
-    try:
-        cuda.Device(1000)
-    except cuda.CudaError as error:
-        assert error.name == "CUDA_ERROR_INVALID_DEVICE" and error.status == 101
-    assert numpy.__version__
+# ---- asyncio ----
 
 
 @check("aio: values on a GPU and tables are put, shared, and read", on="both")
@@ -790,27 +709,6 @@ def aio_both(client, device):
     asyncio.run(work())
 
 
-@check("processes end in any order with what they hold", on="gpu")
-def endings(client, device):
-    table(client, device)
-    for ending in ("", "client.close()", "del client", "del column", "keep = [column]; keep.append(keep)",
-                   "import builtins; builtins.keep = (capsule, arrow, client, mine)", "raise SystemExit(0)",
-                   "import sys; sys.modules.clear()"):
-        child(
-            f"""
-            import gpubufd
-            from gpubufd import cuda
-            client = gpubufd.connect()
-            column = client["t"]["i"]
-            column.__cuda_array_interface__
-            capsule, arrow = column.__dlpack__(), column.__arrow_c_device_array__()
-            mine, stream = cuda.empty(1000), cuda.Stream()
-            {ending}
-            """
-        )
-    assert not client.leases("t")
-
-
 # ---- examples ----
 
 
@@ -834,18 +732,6 @@ def example_arrow_kernel(client, device):
     need_numba()
     out = child(os.path.join(ROOT, "examples", "python", "arrow_kernel.py"), "--device", device, mended=True)
     assert re.search(r"[1-9][0-9,]* flights were over an hour late", out) and "speed: float" in out, out
-
-
-# ---- between processes ----
-
-
-@check("what CuPy or PyTorch publishes in one process another reads", on="both")
-def two_processes(client, device):
-    torch = need("torch")
-    place = "cuda" if device != "host" else "cpu"
-    client.put("a", torch.arange(1000, device=place), device=device)
-    out = child("import gpubufd, torch; print(int(gpubufd.connect()['a'].to_torch().sum()))")
-    assert out.strip() == "499500", out
 
 
 def run_all(client, device, only=""):

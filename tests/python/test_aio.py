@@ -18,7 +18,7 @@ def go(daemon, work, **options):
     return asyncio.run(main())
 
 
-def test_all_calls(daemon, client, np):
+def test_all_calls(daemon, client, np, tmp_path):
     async def work(c):
         await c.put("a", np.arange(10))
         await c.put("b", b"hello")
@@ -41,7 +41,15 @@ def test_all_calls(daemon, client, np):
         assert (await c.get("part")).tolist() == [2, 3, 4]
         assert len(await c.leases("a")) >= 1
         assert "devices" in await c.stats()
+        await c.save("t", tmp_path / "t.jsonl")
+        assert await c.load(tmp_path / "t.jsonl", "u", ttl=60) == "u" and (await c.get("u")).tolist() == (await c.get("t")).tolist()
+        ref = await c.ref("a")
+        assert (await c.get(ref, kind=gpubufd.Array)).version == ref.version
+        with pytest.raises(TypeError, match="'a' is of the kind Array, not Bytes"):
+            await c.get("a", kind=gpubufd.Bytes)
         await c.delete("a", "b")
+        with pytest.raises(gpubufd.Stale, match="is gone"):
+            await c.get(ref)
         with pytest.raises(gpubufd.NotFound):
             await c.get("a")
         with pytest.raises(KeyError):
@@ -53,23 +61,6 @@ def test_all_calls(daemon, client, np):
             await c.put("t", b"")
 
     go(daemon, work)
-
-
-def test_moving(tiered):
-    async def work(c):
-        await c.put("a", b"hello")
-        await c.spill("a")
-        assert (await c.stat("a")).tier == "disk"
-        await c.restore("a", timeout=60)
-        assert (await c.stat("a")).tier == "device"
-        await c.spill("a", tier="disk")
-        with pytest.raises(gpubufd.Invalid):
-            await c.spill("a", tier="tape")
-        with pytest.raises(gpubufd.NotFound):
-            await c.restore("nope")
-        assert bytes(await c.get("a")) == b"hello"
-
-    go(tiered, work)
 
 
 def test_waiting_does_not_block(daemon, client):
@@ -261,8 +252,9 @@ def test_many_in_one_round_trip(daemon, client):
     go(daemon, work)
 
 
-def test_put_of_everything(daemon, client, np):
+def test_put_of_everything(daemon, client, np, pd):
     """Everything that the blocking put() takes comes out the same."""
+    import arrowc
     import test_tables
 
     values = {
@@ -271,6 +263,8 @@ def test_put_of_everything(daemon, client, np):
         "memoryview": memoryview(bytes(range(12))).cast("B", (3, 4)), "masked": np.ma.masked_array([1, 2], [0, 1]),
         "table": {"a": [1, None], "s": ["x", None], "l": [[1], []], "n": [None, None]}, "no rows": {"a": []}, "none": {},
         "structured": np.array([(1, b"a")], dtype=[("i", "i2"), ("s", "S3")]), "text": np.array(["a", "bcd"]),
+        "frame": pd.DataFrame({"c": pd.Categorical(["x", None]), "z": pd.date_range("2020", periods=2, tz="Europe/Vienna")}),
+        "batches": arrowc.StreamProducer(test_tables.BATCHES),
     }
 
     async def work(c):
@@ -296,23 +290,6 @@ def _layouts(client):
         return [plain(v) for v in node] if isinstance(node, list) else node
 
     return plain(client.stat("a").layout) == plain(client.stat("b").layout)
-
-
-def test_put_of_pandas_and_batches(daemon, client, np, pd):
-    import arrowc
-    import test_tables
-
-    frame = pd.DataFrame({"i": np.arange(4), "c": pd.Categorical(["x", "y", None, "x"]), "s": ["a", None, "c", "d"],
-                          "z": pd.date_range("2020", periods=4, tz="Europe/Vienna")})
-    parts = arrowc.StreamProducer([(n, f, b) for n, f, b in test_tables.BATCHES])
-
-    async def work(c):
-        await c.put("df", frame)
-        pd.testing.assert_frame_equal((await c.get("df")).to_pandas(), frame)
-        await c.put("t", parts)
-        assert (await c.get("t")).tolist() == test_tables.JOINED
-
-    go(daemon, work)
 
 
 def test_a_large_put_lets_others_run(daemon, client, np):

@@ -1,12 +1,10 @@
 """Bundles: many arrays under one name."""
 
-import asyncio
 import gc
 
 import pytest
 
 import gpubufd
-import gpubufd.aio
 import weights
 from conftest import needs_gpu
 
@@ -151,19 +149,6 @@ def test_replacing(client):
         client.put_bundle("m", {"w": np.ones(3)})
     client.put_bundle("m", {"w": np.ones(3)}, replace=True)
     assert old["w"].tolist() == [0, 0, 0] and client["m"]["w"].tolist() == [1, 1, 1]
-
-
-def test_with_asyncio(client, daemon):
-    async def work():
-        async with await gpubufd.aio.connect(daemon.path) as other:
-            await other.put_bundle("m", TENSORS, {"a": "b"})
-            await other.put("n", await other.get("m"))
-            with await other.get("n") as bundle:
-                return {name: one.copy_to_host() for name, one in bundle.items()}, bundle.metadata
-
-    found, metadata = asyncio.run(work())
-    same(found, TENSORS)
-    assert metadata == {"a": "b"}
 
 
 def test_a_manifest_that_lies(client):

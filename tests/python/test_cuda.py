@@ -7,7 +7,7 @@ import sys
 import textwrap
 
 import pytest
-from conftest import GPU_HEAD, PACKAGE, REAL_GPU, fake_only, needs_gpu, needs_numpy
+from conftest import GPU_HEAD, REAL_GPU, environment, fake_only, needs_gpu, needs_numpy
 
 pytestmark = needs_gpu
 
@@ -128,25 +128,6 @@ def test_arrow_device(run):
 
 
 @needs_numpy
-def test_put_from_the_gpu(run):
-    run(
-        """
-        stream = cuda.Stream()
-        values = np.arange(1000, dtype="i8").reshape(10, 100)
-        mine = cuda.to_device(values, stream=stream)
-        client.put("a", mine, stream=stream)
-        a = client["a"]
-        assert a._ordinal == 0 and (a.copy_to_host() == values).all()
-        client.put("t", {"x": cuda.to_device(np.arange(5)), "y": cuda.to_device(np.arange(5.0))})
-        t = client["t"]
-        assert t.device == a.device and t["y"].copy_to_host().tolist() == [0, 1, 2, 3, 4]
-        client.put("host", mine, device="host")
-        assert (client["host"].to_numpy() == values).all()
-        """
-    )
-
-
-@needs_numpy
 def test_strided_gpu_arrays(run):
     run(
         """
@@ -183,22 +164,6 @@ def test_create_write_seal_on_a_stream(run):
         b.release_on(stream.handle)
         stream.synchronize()
         assert (got == np.arange(1000)).all()
-        """
-    )
-
-
-@needs_numpy
-def test_share_mine(run):
-    run(
-        """
-        mine = cuda.to_device(np.arange(1 << 19, dtype="f4"))
-        client.share_mine("mine", mine)
-        m = client["mine"]
-        assert m.copy_to_host()[5] == 5
-        cuda.copy(mine, np.full(1 << 19, 7, "f4"))
-        assert m.copy_to_host()[5] == 7
-        del m
-        client.delete("mine")
         """
     )
 
@@ -377,8 +342,7 @@ def test_without_a_driver():
     )
     if REAL_GPU:
         pytest.skip("there is one")
-    env = dict(os.environ, PYTHONPATH=str(PACKAGE))
-    subprocess.run([sys.executable, "-c", program], env=env, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], env=environment(), check=True, timeout=60)
 
 
 @needs_numpy

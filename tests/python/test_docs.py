@@ -1,20 +1,17 @@
 """The guide's code works, and so do the examples."""
 
 import json
-import os
 import re
 import subprocess
 import sys
 
 import pytest
-from conftest import Daemon, PACKAGE, ROOT, needs_gpu
+from conftest import ROOT, Daemon, environment, needs_gpu
 
 
 @pytest.fixture
 def env(daemon):
-    env = dict(os.environ, GPUBUFD_SOCKET=daemon.path)
-    env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PACKAGE), env.get("PYTHONPATH")) if p)
-    return env
+    return environment(GPUBUFD_SOCKET=daemon.path)
 
 
 def run(env, *arguments):

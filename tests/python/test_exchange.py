@@ -3,28 +3,13 @@
 import ctypes
 import gc
 
+import dlpack
 import pytest
 from conftest import GPU_HEAD, ROOT, needs_gpu, needs_numpy
 
 import gpubufd
 
 POINTER = ctypes.c_void_p
-
-
-class Tensor(ctypes.Structure):
-    _fields_ = [
-        ("data", POINTER), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64)]
-
-
-class Managed(ctypes.Structure):
-    _fields_ = [
-        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", POINTER),
-        ("deleter", ctypes.CFUNCTYPE(None, POINTER)), ("flags", ctypes.c_uint64), ("tensor", Tensor)]
-
-
 SET_ERROR = ctypes.CFUNCTYPE(None, POINTER, ctypes.c_char_p, ctypes.c_char_p)
 
 
@@ -32,20 +17,18 @@ class Table(ctypes.Structure):
     _fields_ = [
         ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("older", POINTER),
         ("allocate", ctypes.CFUNCTYPE(ctypes.c_int, POINTER, POINTER, POINTER, SET_ERROR)),
-        ("from_object", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.POINTER(Managed)))),
+        ("from_object", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.POINTER(dlpack.Managed)))),
         ("to_object", ctypes.PYFUNCTYPE(ctypes.c_int, POINTER, ctypes.POINTER(POINTER))),
         ("borrow", POINTER),
         ("current_stream", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(POINTER)))]
 
 
 def table(kind):
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = POINTER, [ctypes.py_object, ctypes.c_char_p]
-    return Table.from_address(get(kind.__dlpack_c_exchange_api__, b"dlpack_exchange_api"))
+    return Table.from_address(dlpack.pointer_of(kind.__dlpack_c_exchange_api__, b"dlpack_exchange_api"))
 
 
 def exported(value):
-    out = ctypes.POINTER(Managed)()
+    out = ctypes.POINTER(dlpack.Managed)()
     assert table(type(value)).from_object(value, ctypes.byref(out)) == 0
     return out
 
@@ -82,7 +65,7 @@ def test_what_is_no_array_is_refused(client, np):
         with pytest.raises(BufferError, match=said):
             exported(value)
     with pytest.raises(BufferError, match="no object"):
-        table(type(held["y"])).from_object(3, ctypes.byref(ctypes.POINTER(Managed)()))
+        table(type(held["y"])).from_object(3, ctypes.byref(ctypes.POINTER(dlpack.Managed)()))
     released = held["y"]
     released.release()
     with pytest.raises(gpubufd.Closed):

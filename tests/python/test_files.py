@@ -1,6 +1,5 @@
 """Files in and out, by the libraries whose formats they are."""
 
-import asyncio
 import datetime
 import decimal
 import json
@@ -9,7 +8,6 @@ import os
 import pytest
 
 import gpubufd
-import gpubufd.aio
 
 D = decimal.Decimal
 TABLE = {
@@ -29,16 +27,6 @@ def test_lines_of_json(client, tmp_path):
     assert client.load(str(path), replace=True) == "t" and client["t"].tolist() == client["again"].tolist()
     with pytest.raises(FileExistsError):
         client.load(path)
-
-
-def test_with_asyncio(client, daemon, tmp_path):
-    async def work():
-        async with await gpubufd.aio.connect(daemon.path) as other:
-            await other.put("t", TABLE)
-            await other.save("t", tmp_path / "t.jsonl")
-            return await other.load(tmp_path / "t.jsonl", "u", ttl=60)
-
-    assert asyncio.run(work()) == "u" and client["u"].tolist() == client["t"].tolist() and client.stat("u").ttl == 60
 
 
 def test_what_json_has_no_type_for(client, tmp_path):
@@ -156,7 +144,7 @@ def test_without_pyarrow(run, tmp_path):
         client.save("without", {str(tmp_path)!r} + "/x.jsonl")
         client.delete("without")
         print(os.listdir({str(tmp_path)!r}))
-    """)
+    """, fresh=True)
     *lines, left = out.splitlines()
     assert lines == [
         "pyarrow | Arrow's files need the package pyarrow, which is not installed: pip install pyarrow"] * 6 + [

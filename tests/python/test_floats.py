@@ -1,7 +1,6 @@
 """Floats of 8, 6 and 4 bits: bytes in, bytes out, by every interface; the packed ones counted in elements."""
 
-import ctypes
-
+import dlpack
 import pytest
 import small_floats
 from conftest import needs_gpu
@@ -15,21 +14,6 @@ FLOAT8 = {
     "float8_e4m3fnuz": 11, "float8_e5m2": 12, "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14,
 }
 PACKED = {"float4_e2m1fn": (2, 1), "float6_e2m3fn": (4, 3), "float6_e3m2fn": (4, 3)}
-
-
-class Tensor(ctypes.Structure):  # DLTensor
-    _fields_ = [
-        ("data", ctypes.c_void_p), ("device", ctypes.c_int * 2), ("ndim", ctypes.c_int),
-        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    ]
-
-
-def tensor_of(capsule):
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return Tensor.from_address(pointer(capsule, b"dltensor"))
 
 
 class OnlyDlpack:
@@ -56,7 +40,7 @@ def test_single_bytes(client, dtype):
     a = publish(client, "a", dtype, (2, 3), bytes(range(6)))
     assert a.shape == (2, 3) and a.strides == (3, 1) and a.nbytes == 6 and a.itemsize == 1
     assert bytes(memoryview(a).cast("B")) == bytes(range(6))
-    tensor = tensor_of(capsule := a.__dlpack__())
+    tensor = dlpack.tensor_of(capsule := a.__dlpack__())
     assert (tensor.code, tensor.bits, tensor.lanes) == (FLOAT8[dtype], 8, 1)
     del capsule
     client.put("b", OnlyDlpack(a))
@@ -87,7 +71,7 @@ def test_packed(client, dtype):
 
 def test_packed_dlpack_is_in_pairs(client):
     a = publish(client, "a", "float4_e2m1fn", (3, 4), bytes(range(6)))
-    tensor = tensor_of(capsule := a.__dlpack__())
+    tensor = dlpack.tensor_of(capsule := a.__dlpack__())
     assert (tensor.code, tensor.bits, tensor.lanes) == (17, 4, 2)
     assert tensor.shape[:2] == [3, 2] and tensor.strides[:2] == [2, 1]
     del capsule
@@ -110,17 +94,16 @@ class Changed(OnlyDlpack):
         for name, value in self.members.items():
             if name in ("shape", "strides"):
                 for i, extent in enumerate(value):
-                    getattr(tensor_of(capsule), name)[i] = extent
+                    getattr(dlpack.tensor_of(capsule), name)[i] = extent
             else:
-                setattr(tensor_of(capsule), name, value)
+                setattr(dlpack.tensor_of(capsule), name, value)
         return capsule
 
 
 class Padded(OnlyDlpack):
     def __dlpack__(self, **asked):
         capsule = self.held.__dlpack__(max_version=(1, 0))
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        ctypes.c_uint64.from_address(pointer(capsule, b"dltensor_versioned") + 24).value |= 4
+        dlpack.managed_of(capsule).flags |= 4
         return capsule
 
 

@@ -1,6 +1,5 @@
 """DataFrames come back as they went: index, labels, dtypes."""
 
-import asyncio
 import datetime
 import decimal
 import json
@@ -8,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-import gpubufd.aio
+import gpubufd
 
 np = pytest.importorskip("numpy")
 pd = pytest.importorskip("pandas")
@@ -154,17 +153,6 @@ def test_nan_as_null(client):
         assert client["d"]["x"].tolist() == [1.5, None]
     client.put("c", np.ma.masked_array([1.0, np.nan, 3], [True, False, False]), nan_as_null=True)
     assert client["c"].tolist() == [None, None, 3.0]
-
-
-def test_with_asyncio(daemon, client):
-    async def put():
-        async with await gpubufd.aio.connect(daemon.path) as other:
-            await other.put("f", some(list("xy")))
-            await other.put("n", pd.DataFrame({"x": [np.nan]}), nan_as_null=True)
-
-    asyncio.run(put())
-    pd.testing.assert_frame_equal(client["f"].to_pandas(), some(list("xy")))
-    assert client["n"]["x"].null_count == 1
 
 
 def test_pyarrow_understands_it(client):

@@ -738,17 +738,9 @@ def test_a_map_on_a_gpu(gpu_run):
         """
         import arrowc
 
-        class Map:
-            def __init__(self, held): self.held = held
-            def __len__(self): return len(self.held)
-            def __arrow_c_array__(self, requested_schema=None):
-                schema, array = self.held.__arrow_c_array__()
-                arrowc.struct_of(schema, arrowc.Schema).format = b"+m"
-                return schema, array
-
         client.put("lists", [[{"key": "a", "value": 1}], None, [], [{"key": "b", "value": None}]], device="host")
         pairs = [[("a", 1)], None, [], [("b", None)]]
-        client.put("m", Map(client["lists"]), device="cuda:0")
+        client.put("m", arrowc.Map(client["lists"]), device="cuda:0")
         h = client["m"].to_host()
         assert h.dtype == "map" and h.tolist() == pairs and h[1:].tolist() == pairs[1:] and client["m"][3] == pairs[3]
         client.put("back", h[1:], device="host")  # by Arrow's structs

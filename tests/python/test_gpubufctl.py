@@ -54,7 +54,6 @@ def test_npz(ctl, client, np):
     ctl("get", "t", "-o", "t.npz", "--slice=-2:")
     with np.load(ctl.work / "t.npz") as back:
         assert {name: back[name].tolist() for name in back.files} == {"x": [2, 3], "y": [1.5, 2.5]}
-    ctl("get", "t", "-o", "t.npz", "-c", "y")
     client.put("n", {"x": [1, None]})
     assert "'x' has nulls" in ctl("get", "n", "-o", "n.npz", status=FAILED)
     assert sorted(os.listdir(ctl.work)) == ["back.npz", "t.npz", "w.npz"]
@@ -88,8 +87,8 @@ def test_without_the_package(ctl, np):
 
 
 def test_what_is_recognised(ctl, client):
-    for name, content in (("a.parquet", b"x"), ("b.arrow", b"x"), ("c.feather", b"x"), ("d.arrows", b"x"),
-                          ("e", b"PAR1" + bytes(20) + b"PAR1"), ("f", b"ARROW1\0\0" + bytes(20))):
+    for name, content in (("a.parquet", b"x"), ("c.feather", b"x"), ("e", b"PAR1" + bytes(20) + b"PAR1"),
+                          ("f", b"ARROW1\0\0" + bytes(20))):
         (ctl.work / name).write_bytes(content)
         ctl("put", "x", name, status=FAILED)
         assert client.list() == []

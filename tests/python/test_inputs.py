@@ -7,6 +7,7 @@ import datetime
 import decimal
 import struct
 
+import arrowc
 import pytest
 
 import gpubufd
@@ -22,6 +23,12 @@ def same(found, expected):
 
 
 BASE = np.arange(24, dtype="f8").reshape(4, 6)
+
+
+def read_only(values):
+    values.flags.writeable = False
+    return values
+
 
 # name: (value, what it is to be); an array of any number of axes, each put as it is
 ARRAYS = {
@@ -55,6 +62,7 @@ ARRAYS = {
     "memoryview of 2 axes, reversed": (memoryview(bytes(range(6))).cast("B", (2, 3)), np.arange(6, dtype="u1").reshape(2, 3)),
     "array.array": (array.array("h", [1, -2]), np.array([1, -2], "i2")),
     "subclass": (np.array([1, 2]).view(type("Mine", (np.ndarray,), {})), np.array([1, 2])),
+    "read-only subclass of times": (read_only(np.array(["2020-01-01"], "M8[s]").view(type("Mine", (np.ndarray,), {}))), None),
     "recarray field": (np.rec.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]).b, np.array([2.0])),
     "subclass of 2 axes": (np.array([[1, 2], [3, 4]]).view(type("Mine", (np.ndarray,), {})).T, np.array([[1, 3], [2, 4]])),
 }
@@ -96,6 +104,7 @@ COLUMNS = {
     "byte-swapped strings": (np.array(["ab", "c"], ">U2"), ["ab", "c"]),
     "fixed bytes": (np.array([b"ab", b"c"]), [b"ab", b"c"]),
     "all missing": ([None, None], [None, None]),
+    "range": (range(3), [0, 1, 2]),
     "empty": ([], []),
     "decimals": ([decimal.Decimal("1.10"), None], [decimal.Decimal("1.10"), None]),
     "dicts with different keys": ([{"a": 1}, {"b": "x"}], [{"a": 1, "b": None}, {"a": None, "b": "x"}]),
@@ -127,7 +136,6 @@ IN_TABLES = {
     "booleans with gaps": (np.array([True, False] * 5)[::3], [True, False, True, False]),
     "half floats": (np.array([1.5, 2], "f2"), [1.5, 2.0]),
     "zero-size": (np.zeros(0, "f4"), []),
-    "range": (range(3), [0, 1, 2]),
     "generator of numbers in a tuple": (tuple(i * 2 for i in range(3)), [0, 2, 4]),
     "array.array": (array.array("d", [1.5, 2.5]), [1.5, 2.5]),
     "memoryview": (memoryview(array.array("i", [1, 2, 3]))[::2], [1, 3]),
@@ -218,17 +226,7 @@ def test_refused_tables(client, name):
 
 # ---- pandas ----
 
-PANDAS = {
-    "object strings": (lambda pd: pd.Series(["a", None, "c"]), None),
-    "string dtype": (lambda pd: pd.Series(["a", None], dtype="string"), ["a", None]),
-    "nullable integers": (lambda pd: pd.Series([1, None], dtype="Int8"), None),
-    "nullable floats": (lambda pd: pd.Series([1.5, None], dtype="Float32"), [1.5, None]),
-    "nullable booleans": (lambda pd: pd.Series([True, None], dtype="boolean"), None),
-    "categories": (lambda pd: pd.Series(["x", None, "x"], dtype="category"), None),
-    "categories of numbers": (lambda pd: pd.Series([1, 2, 1], dtype="category"), None),
-    "NaT": (lambda pd: pd.Series(pd.to_datetime(["2020-01-01", None])), None),
-    "time zones": (lambda pd: pd.Series(pd.date_range("2020-06-01", periods=2, tz="America/New_York")), None),
-    "durations": (lambda pd: pd.Series(pd.to_timedelta(["1 day", None])), None),
+PANDAS = {  # each dtype is in test_pandas_table.py
     "every second row": (lambda pd: pd.Series(range(10))[::2].reset_index(drop=True), None),
     "reversed": (lambda pd: pd.Series(range(4))[::-1].reset_index(drop=True), None),
     "an Index": (lambda pd: pd.Index([3, 1]), [3, 1]),
@@ -254,6 +252,7 @@ PANDAS_REFUSED = {
     "sparse": (lambda pd: pd.Series(pd.arrays.SparseArray([0, 1])), "sparse.*dense"),
     "mixed types": (lambda pd: pd.Series([1, "x"]), "convert the column"),
     "an index that means something": (lambda pd: pd.Series([1, 2], index=["a", "b"]), "reset_index"),
+    "a column called as the index would be": (lambda pd: pd.DataFrame({"__index_level_0__": [1]}, index=["k"]), "kept for the index"),
     "a MultiIndex": (lambda pd: pd.Series([1], index=pd.MultiIndex.from_tuples([(1, 2)])), "reset_index"),
     "two columns of one name": (lambda pd: pd.DataFrame([[1, 2]], columns=["a", "a"]), "same name"),
     "names of two kinds": (lambda pd: pd.DataFrame({"a": [1], 2: [3]}), "column's name is a str"),
@@ -353,8 +352,6 @@ def test_misbehaving(client, value):
 
 
 def test_arrow_types_that_there_are_not(client):
-    import arrowc
-
     advice = {
         "+vl": "cast it to list", "+r": "decode it", "+ud:0": "make a column of each type", "x": "cast it",
         "d:5,2,256": "cast it to decimal128",
@@ -368,34 +365,15 @@ def test_arrow_types_that_there_are_not(client):
     assert "bad" not in client
 
 
-class Map:
-    """An Arrow map: what lies like a list of structs, by the name of a map, as pyarrow and others make one."""
-
-    def __init__(self, held):
-        self.held = held
-
-    def __len__(self):
-        return len(self.held)
-
-    def __arrow_c_array__(self, requested_schema=None):
-        import arrowc
-
-        schema, array = self.held.__arrow_c_array__()
-        arrowc.struct_of(schema, arrowc.Schema).format = b"+m"
-        return schema, array
-
-
 def test_a_map_comes_back_as_a_map(client):
-    import arrowc
-
     rows = [[{"key": "a", "value": 1}, {"key": "b", "value": None}], None, [], [{"key": "c", "value": 2}]]
     pairs = [row and [tuple(entry.values()) for entry in row] for row in rows]
     client.put("lists", {"x": rows})
     for start in (0, 1):
         part = client["lists"]["x"][start:]
-        for value in (Map(part), {"m": Map(part)}):
+        for value in (arrowc.Map(part), {"m": arrowc.Map(part)}):
             client.put("map", value, replace=True)
-            held = client["map"] if isinstance(value, Map) else client["map"]["m"]
+            held = client["map"] if isinstance(value, arrowc.Map) else client["map"]["m"]
             assert held.dtype == "map" and held.tolist() == pairs[start:] and held[3 - start] == pairs[3]
             assert held.to_pandas().tolist() == pairs[start:]
             told = held.__arrow_c_schema__()
@@ -408,12 +386,10 @@ def test_a_map_comes_back_as_a_map(client):
             assert client["again"].dtype == "map" and client["again"].tolist() == pairs[start:]
     client.put("ints", {"x": [[1], [2]]})
     with pytest.raises(gpubufd.Invalid, match="a map is of structs of two fields"):
-        client.put("bad", {"x": Map(client["ints"]["x"])})
+        client.put("bad", {"x": arrowc.Map(client["ints"]["x"])})
 
 
 def test_intervals(client):
-    import arrowc
-
     Interval = gpubufd.Interval
     given = {
         "month_interval": ("tiM", struct.pack("<3i", 14, 0, -1), [Interval(14), None, Interval(-1)]),

@@ -1,6 +1,5 @@
 """Live memory from Python: written while it is read, claimed, taken over; and it outlives the daemon."""
 
-import asyncio
 import gc
 import os
 import signal
@@ -11,7 +10,6 @@ import conftest
 import pytest
 
 import gpubufd
-import gpubufd.aio
 
 HOLDS = """
 import gpubufd, signal
@@ -25,8 +23,7 @@ signal.pause()
 
 
 def program(path, code=HOLDS):
-    env = dict(os.environ, GPUBUFD_SOCKET=path, PYTHONPATH=str(conftest.PACKAGE))
-    return subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-c", code], env=conftest.environment(GPUBUFD_SOCKET=path), stdout=subprocess.PIPE, text=True)
 
 
 def test_written_while_it_is_read(client, np):
@@ -157,32 +154,26 @@ def test_edit_of_slices(client, np):
 
 
 @conftest.needs_gpu
-def test_edit_on_a_gpu(gpu, np):
-    code = """
-import gpubufd, numpy as np
-client = gpubufd.connect()
-client.put("array", np.arange(1000.0), device="cuda:0", mode=0o640)
-client.put("table", {"x": np.arange(4), "z": [None, "p", "qq", None]}, device="cuda:0")
-client.put_bundle("model", {"a": np.arange(5.0)}, device="cuda:0")
-client.put("masked", np.ma.masked_array(np.arange(100), np.arange(100) % 3 == 0), device="cuda:0")
-client.alias("part", "masked", rows=slice(13, 50))
-with client.edit("array") as array:
-    array.write(np.ones(3), offset=1)
-for name in "table", "model", "part":
-    before = client.get(name)
-    with client.edit(name) as copy:
-        assert copy.device == before.device != "host"
-    after = client.get(name)
-    assert after.version > before.version
-    if name == "model":
-        before, after = before["a"], after["a"]
-    assert (after.to_host() if name == "table" else after.copy_to_host()).tolist() == \
-        (before.to_host() if name == "table" else before.copy_to_host()).tolist(), name
-assert client.get("array").copy_to_host()[:5].tolist() == [0, 1, 1, 1, 4]
-assert client.stat("array").mode == 0o640
-"""
-    env = dict(os.environ, GPUBUFD_SOCKET=gpu.path, PYTHONPATH=str(conftest.PACKAGE), **gpu.client_env)
-    subprocess.run([sys.executable, "-c", code], env=env, check=True)
+def test_edit_on_a_gpu(gpu_run):
+    gpu_run("""
+        client.put("array", np.arange(1000.0), device="cuda:0", mode=0o640)
+        client.put("table", {"x": np.arange(4), "z": [None, "p", "qq", None]}, device="cuda:0")
+        client.put_bundle("model", {"a": np.arange(5.0)}, device="cuda:0")
+        client.put("masked", np.ma.masked_array(np.arange(100), np.arange(100) % 3 == 0), device="cuda:0")
+        client.alias("part", "masked", rows=slice(13, 50))
+        with client.edit("array") as array:
+            array.write(np.ones(3), offset=1)
+        for name in "table", "model", "part":
+            before = client.get(name)
+            with client.edit(name) as copy:
+                assert copy.device == before.device != "host"
+            after = client.get(name)
+            assert after.version > before.version
+            before, after = ((one["a"] if name == "model" else one).to_host() for one in (before, after))
+            assert after.tolist() == before.tolist(), name
+        assert client.get("array").copy_to_host()[:5].tolist() == [0, 1, 1, 1, 4]
+        assert client.stat("array").mode == 0o640
+    """)
 
 
 def test_edit_that_fails(client, np):
@@ -203,48 +194,6 @@ def test_edit_that_fails(client, np):
     client.create("pool", "int64", 10, live=True).release()
     with pytest.raises(gpubufd.Unsupported, match="is live, and has no next version"):
         client.edit("pool")
-
-
-def test_edit_with_asyncio(daemon, np):
-    async def work():
-        async with await gpubufd.aio.connect(daemon.path) as client:
-            await client.put("array", np.arange(3))
-            with await client.edit("array") as array:
-                array.to_numpy()[0] = 7
-                await client.seal(array)
-            return (await client.get("array")).tolist()
-
-    assert asyncio.run(work()) == [7, 1, 2]
-    with gpubufd.connect(daemon.path) as client:
-        client.delete("array")
-
-
-def test_asyncio(daemon):
-    async def work():
-        async with await gpubufd.aio.connect(daemon.path) as client:
-            (await client.create("pool", "int64", 10, live=True)).release()
-            with await client.claim("pool", timeout=60) as memory:
-                memory.to_numpy()[:] = 1
-                return memory.generation
-
-    assert asyncio.run(work()) == 1
-    with gpubufd.connect(daemon.path) as client:
-        client.delete("pool")
-
-
-def test_killed(daemon, client):
-    """The next claim is there as soon as the process is over."""
-    client.create("pool", "int64", 10, live=True).release()
-    reader = client.get("pool")
-    for generation in range(1, 6, 2):
-        writer = program(daemon.path)
-        assert writer.stdout.readline() == f"{generation}\n"
-        assert reader.tolist() == [generation] * 10
-        writer.kill()
-        with client.claim("pool", timeout=60) as memory:
-            assert memory.generation == generation + 1
-        writer.wait()
-        writer.stdout.close()
 
 
 def test_child_of_fork(daemon, client):

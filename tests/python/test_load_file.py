@@ -15,7 +15,7 @@ import pytest
 
 import gpubufd
 import weights
-from conftest import PACKAGE, needs_gpu
+from conftest import PACKAGE, environment, needs_gpu
 from gpubufd import _client, _weights
 from peer import DEADLINE, wait_until
 
@@ -293,11 +293,9 @@ def begin(daemon):
     begun = []
 
     def begin(code, *words):
-        env = dict(os.environ, GPUBUFD_SOCKET=daemon.path)
-        env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PACKAGE), env.get("PYTHONPATH")) if p)
         process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code), *map(str, words)], env=env,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code), *map(str, words)],
+            env=environment(GPUBUFD_SOCKET=daemon.path), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         begun.append(process)
         return process
 
@@ -427,8 +425,7 @@ def test_a_name_that_a_stranger_has_taken(here, path, daemon):
     os.chmod(directory, 0o711)
     code = f"import os, gpubufd.numpy; os.setuid(1001); c = gpubufd.connect({daemon.path!r}); "
     code += f"c.put_bundle({name!r}, {{}}, mode=0o644)"
-    env = dict(os.environ, PYTHONPATH=str(PACKAGE))
-    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=DEADLINE)
+    subprocess.run([sys.executable, "-c", code], env=environment(), check=True, timeout=DEADLINE)
     with pytest.raises(PermissionError, match="published by user 1001"):
         load_file(path)
     here.delete(name)

@@ -1,8 +1,6 @@
 """References, which processes send each other in place of published objects: a name and a version."""
 
-import asyncio
 import gc
-import os
 import pickle
 import re
 import subprocess
@@ -10,10 +8,9 @@ import sys
 import textwrap
 
 import pytest
-from conftest import PACKAGE, ROOT, Daemon
+from conftest import ROOT, Daemon, environment
 
 import gpubufd
-import gpubufd.aio
 
 np = pytest.importorskip("numpy")
 
@@ -38,22 +35,14 @@ VALUES = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_put_says_the_version(daemon, client, name):
-    async def later():
-        async with await gpubufd.aio.connect(daemon.path) as other:
-            ref = await other.put("v", VALUES[name], replace=True)
-            with await other.get(ref) as held:
-                assert held.version == ref.version == (await other.stat("v")).version
-            assert await other.ref("v") == ref
-            return ref
-
+def test_put_says_the_version(client, name):
     first = client.put("v", VALUES[name])
     with client[first] as held, client.get(first) as again, first.get(client) as same:
         assert held.version == again.version == same.version == first.version
-    assert asyncio.run(later()).version > first.version
+    assert client.put("v", VALUES[name], replace=True).version > first.version
 
 
-def test_a_version_that_is_gone(daemon, client):
+def test_a_version_that_is_gone(client):
     replaced = client.put("a", [1])
     with client[replaced] as held:
         deleted = client.put("a", [2], replace=True)
@@ -63,13 +52,6 @@ def test_a_version_that_is_gone(daemon, client):
     client.delete("a")
     with pytest.raises(gpubufd.Stale, match=rf"gpubufd.Ref\('a', {deleted.version}\) is gone: .*no object"):
         client[deleted]
-
-    async def later():
-        async with await gpubufd.aio.connect(daemon.path) as other:
-            with pytest.raises(gpubufd.Stale, match="is gone"):
-                await other.get(deleted)
-
-    asyncio.run(later())
     with pytest.raises(gpubufd.NotFound):  # a name alone is not known to have been there
         client["a"]
 
@@ -95,19 +77,12 @@ def test_another_daemon_has_other_versions(tmp_path):
             daemon.kill()
 
 
-def test_of_the_kind_that_is_meant(daemon, client):
+def test_of_the_kind_that_is_meant(client):
     client.put("t", {"x": [1]})
     with client.get("t", kind=gpubufd.Table) as table:
         assert table["x"].tolist() == [1]
     with pytest.raises(TypeError, match="'t' is of the kind Table, not Array"):
         client.get("t", kind=gpubufd.Array)
-
-    async def later():
-        async with await gpubufd.aio.connect(daemon.path) as other:
-            with pytest.raises(TypeError, match="'t' is of the kind Table, not Bytes"):
-                await other.get("t", kind=gpubufd.Bytes)
-
-    asyncio.run(later())
     gc.collect()
     assert client.leases() == []
 
@@ -119,9 +94,8 @@ def program(daemon, tmp_path):
     def run(text, *arguments):
         path = tmp_path / "program.py"
         path.write_text(textwrap.dedent(text))
-        env = dict(os.environ)
+        env = environment()
         env.pop("GPUBUFD_SOCKET", None)  # a Ref says where its daemon is
-        env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PACKAGE), env.get("PYTHONPATH")) if p)
         done = subprocess.run([sys.executable, str(path), daemon.path, *arguments], env=env, capture_output=True,
                               text=True, timeout=600, check=False)
         assert done.returncode == 0, (done.stdout, done.stderr)

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import os
 import signal
 import subprocess
 import sys
@@ -68,7 +67,7 @@ def test_a_limit_on_sessions(tmp_path):
 
     daemon = start()
     try:
-        env = dict(os.environ, GPUBUFD_SOCKET=daemon.path, PYTHONPATH=str(conftest.PACKAGE))
+        env = conftest.environment(GPUBUFD_SOCKET=daemon.path)
         client = subprocess.Popen([sys.executable, "-c", COMES_BACK], text=True, env=env,
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert client.stdout.readline() == "ready\n"
@@ -106,7 +105,7 @@ def test_a_watch_that_is_refused_when_it_is_made_anew(tmp_path):
         return conftest.Daemon(str(tmp_path), ["--limit", "user_watches=1"], device="host:64M")
 
     daemon = start()
-    env = dict(os.environ, GPUBUFD_SOCKET=daemon.path, PYTHONPATH=str(conftest.PACKAGE))
+    env = conftest.environment(GPUBUFD_SOCKET=daemon.path)
     client = subprocess.Popen([sys.executable, "-c", WATCHES], text=True, env=env, stdout=subprocess.PIPE)
     try:
         assert client.stdout.readline() == "synced\n"
@@ -151,23 +150,6 @@ def test_the_next_call_goes_on(place):
         client.stats()
 
 
-def test_calls_of_every_kind(place, np):
-    """Whichever is the first after a restart."""
-    calls = {
-        "put bytes": lambda c: c.put("b", b"xyz"), "put an array": lambda c: c.put("a", np.arange(3)),
-        "put a table": lambda c: c.put("t", {"s": ["x"]}), "create": lambda c: c.create("m", "f8", 3).release(),
-        "get": lambda c: pytest.raises(KeyError, c.get, "n"), "stat": lambda c: pytest.raises(KeyError, c.stat, "n"),
-        "get many": lambda c: c.get_many(["n"], errors="return"), "watch": lambda c: c.watch().close(),
-        "wait": lambda c: pytest.raises(TimeoutError, c.get, "n", timeout=0.001), "len": len,
-    }
-    client = gpubufd.connect(place.path)
-    for number, call in enumerate(calls.values(), 2):
-        place.restart()
-        call(client)
-        assert client._connections == number
-    client.close()
-
-
 def test_while_there_is_no_daemon(place):
     quick, never = gpubufd.connect(place.path, resume_timeout=0.01), gpubufd.connect(place.path, resume_timeout=0)
     place.stop()
@@ -181,18 +163,6 @@ def test_while_there_is_no_daemon(place):
     with pytest.raises(gpubufd.Closed, match="the daemon stops"):
         never.list()
     never.close(), quick.close()
-
-
-def test_a_call_waits_for_the_next_daemon(place):
-    client = gpubufd.connect(place.path, resume_timeout=conftest._module.DEADLINE)
-    place.stop()
-    found = []
-    thread = threading.Thread(target=lambda: found.append(client.put("a", [1, 2])))
-    thread.start()
-    place.start()
-    thread.join(60)
-    assert found == [client.ref("a")] and client["a"].tolist() == [1, 2]
-    client.close()
 
 
 def test_close_ends_a_wait_for_the_next_daemon(place):
@@ -211,28 +181,6 @@ def test_close_ends_a_wait_for_the_next_daemon(place):
     client.close()
     thread.join(60)
     assert isinstance(caught[0], gpubufd.Closed)
-
-
-def test_many_threads_connect_once(place):
-    client = gpubufd.connect(place.path)
-    held = [client[client.put(f"a/{i}", [i])] for i in range(8)]
-    for number in (2, 3, 4):
-        place.restart()
-        barrier, results = threading.Barrier(8), []
-
-        def call(i, barrier=barrier, results=results):
-            barrier.wait()
-            client.put(f"b/{i}", [i])
-            results.append(client[f"b/{i}"].tolist() == [i] and held[i].tolist() == [i])
-
-        threads = [threading.Thread(target=call, args=(i,)) for i in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        assert results == [True] * 8 and client._connections == number
-        assert len(client.call("sessions")["sessions"]) == 1
-    client.close()
 
 
 def test_what_was_being_made_is_gone_and_says_so(place, np):

@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 import gpubufd
-from conftest import FAKE_GPU, PACKAGE, REAL_GPU, Daemon
+from conftest import FAKE_GPU, REAL_GPU, Daemon, environment
 from peer import DEADLINE
 
 np = pytest.importorskip("numpy")
@@ -40,8 +40,7 @@ def two():
     directory, devices = tempfile.mkdtemp(prefix="gpubuf-py-two-"), tempfile.mkdtemp(prefix="gpubuf-gpu-", dir="/dev/shm")
     env = {"LD_LIBRARY_PATH": str(FAKE_GPU), "FAKECUDA_DIR": devices}
     daemon = Daemon(directory, device=["cuda:0:64M", "cuda:1:64M"], env=env)
-    daemon.client_env = dict(os.environ, GPUBUFD_SOCKET=daemon.path, FAKECUDA_TRACE=os.path.join(directory, "trace"), **env)
-    daemon.client_env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PACKAGE), os.environ.get("PYTHONPATH")) if p)
+    daemon.client_env = environment(GPUBUFD_SOCKET=daemon.path, FAKECUDA_TRACE=os.path.join(directory, "trace"), **env)
     try:
         yield daemon
         daemon.check_no_leaks()

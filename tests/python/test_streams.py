@@ -16,6 +16,7 @@ import pytest
 import gpubufd
 import gpubufd.aio
 from conftest import BUILD, PACKAGE, needs_gpu
+from peer import wait_until
 
 
 @pytest.fixture
@@ -109,17 +110,6 @@ def test_asyncio(daemon, writer):
     assert asyncio.run(follow()) == [100]
 
 
-def test_one_writer(daemon, client, writer):
-    with gpubufd.connect(daemon.path) as other:
-        with pytest.raises(gpubufd.Busy):
-            other.stream("cam0", "int32", (4, 5), device="host")
-    writer.close()
-    with pytest.raises(gpubufd.Exists):
-        client.stream("cam0", "int32", (4,), device="host")
-    with client.stream("cam0", "int32", (4, 5), device="host") as again:
-        publish(again, 1)
-
-
 def test_dlpack(client, writer):
     """As an Array has it: marked as read-only for those that ask for a version with that mark."""
     publish(writer, 3)
@@ -181,13 +171,6 @@ def test_gpu(gpu_run):
     )
 
 
-def wait_for(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def gpubufctl(daemon, *words, **options):
     command = [BUILD / "bin/gpubufctl", "--socket", daemon.path, *words]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60, **options).stdout
@@ -197,7 +180,7 @@ def test_tail(daemon, client, writer):
     """gpubufctl tells frames as they come, and ends with the writer."""
     command = [BUILD / "bin/gpubufctl", "--socket", daemon.path, "tail", "cam0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tail:
-        wait_for(lambda: json.loads(gpubufctl(daemon, "stat", "cam0", "--json"))["stream"]["readers"] == 1)
+        wait_until(lambda: json.loads(gpubufctl(daemon, "stat", "cam0", "--json"))["stream"]["readers"] == 1)
         numbers = [publish(writer, value) for value in range(3)]
         frames = [json.loads(tail.stdout.readline()) for _ in numbers]
         assert [frame["number"] for frame in frames] == numbers

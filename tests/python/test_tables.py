@@ -1,6 +1,5 @@
 """Columns and tables: from lists, NumPy, pandas and Arrow, and back."""
 
-import asyncio
 import contextlib
 import datetime
 import decimal
@@ -12,7 +11,6 @@ import arrowc
 import pytest
 
 import gpubufd
-import gpubufd.aio
 
 UTC = datetime.timezone.utc
 D = decimal.Decimal
@@ -69,13 +67,6 @@ def test_out_of_range(client):
     for values in ([datetime.timedelta.max], [2**64, 1], [-1, 2**63], [10**400, 0.5]):
         with pytest.raises(ValueError, match="range|64 bits"):
             client.put("x", values)
-
-
-def test_mixed_numbers(client):
-    client.put("t", {"m": [1, 2.5, None], "n": [float("nan"), 1.0, 2.0]})
-    t = client["t"]
-    assert t["m"].tolist() == [1.0, 2.5, None]
-    assert t["n"].null_count == 0 and t["n"].tolist()[0] != t["n"].tolist()[0]
 
 
 def test_table(client, np):
@@ -162,47 +153,7 @@ def test_nulls_in_numpy(client, np):
     assert t["i"][2:].to_numpy().tolist() == [3] and memoryview(t["i"][2:]).tolist() == [3]
 
 
-def test_masked_array(client, np):
-    client.put("m", np.ma.masked_array([1, 2, 3], [0, 1, 0]))
-    assert client["m"].tolist() == [1, None, 3]
-    client.put("t", {"m": np.ma.masked_array([1.0, 2, 3], [1, 1, 0]), "n": np.ma.masked_array([1, 2, 3])})
-    assert client["t"]["m"].null_count == 2 and client["t"]["n"].null_count == 0
-
-
-def test_string_arrays(client, np):
-    client.put("u", np.array(["a", "bcd", ""]))
-    assert client["u"].dtype == "utf8" and client["u"].tolist() == ["a", "bcd", ""]
-    client.put("o", np.array(["a", None, "c"], object))
-    assert client["o"].tolist() == ["a", None, "c"]
-    assert client["o"].to_numpy().tolist() == ["a", None, "c"]
-
-
 # ---- pandas ----
-
-
-def test_pandas_round_trip(client, np, pd):
-    frame = pd.DataFrame(
-        {
-            "i": np.arange(4), "f": [1.5, np.nan, 3, 4], "b": [True, False, True, True],
-            "s": ["a", None, "ccc", ""], "n": pd.array([1, None, 3, 4], dtype="Int32"),
-            "nb": pd.array([True, None, False, True], dtype="boolean"),
-            "c": pd.Categorical(["x", "y", None, "x"]),
-            "d": pd.to_datetime(["2020-01-01", None, "2021-01-01", "1950-06-01"]),
-            "z": pd.date_range("2020", periods=4, tz="Europe/Vienna"),
-            "td": pd.to_timedelta(["1 day", "2 h", None, "3 s"]),
-        }
-    )
-    client.put("df", frame)
-    back = client["df"].to_pandas()
-    pd.testing.assert_frame_equal(back, frame)
-    pd.testing.assert_frame_equal(client["df"][1:3].to_pandas(), frame[1:3].reset_index(drop=True))
-    assert client["df"]["c"].dtype == "dictionary"
-    assert client["df"]["c"].tolist() == ["x", "y", None, "x"]
-
-
-def test_pandas_strings(client, pd):
-    client.put("s", pd.Series(["a", None, "c"], dtype="string"))
-    assert client["s"].tolist() == ["a", None, "c"]
 
 
 def test_pandas_shares_memory(client, np, pd):
@@ -212,23 +163,6 @@ def test_pandas_shares_memory(client, np, pd):
     assert series.to_numpy().ctypes.data == table["x"].buffers.values.pointer
     del table
     assert series.sum() == 499500
-
-
-@pytest.mark.parametrize(
-    "make, words",
-    [
-        (lambda pd: pd.DataFrame({"a": [1, "x"]}), "column 'a'.*row 0 is a int and row 1 a str"),
-        (lambda pd: pd.Series([1, 2], index=[5, 6]), "to_frame.*reset_index"),
-        (lambda pd: pd.DataFrame({"__index_level_0__": [1]}, index=["k"]), "kept for the index"),
-        (lambda pd: pd.DataFrame({"a": pd.arrays.SparseArray([0, 1])}), "column 'a'.*dense"),
-        (lambda pd: pd.DataFrame([[1, 2]], columns=["a", "a"]), "same name"),
-        (lambda pd: pd.DataFrame({"a": [object()]}), "column 'a'.*object"),
-    ],
-)
-def test_pandas_refusals(client, pd, make, words):
-    with pytest.raises((TypeError, ValueError), match=words):
-        client.put("bad", make(pd))
-    assert "bad" not in client
 
 
 # ---- Arrow, by C structs ----
@@ -324,7 +258,7 @@ def views(rows, offset=0):
 LONG = ["a", None, "", "twelve bytes", "thirteen byte", "größer als zwölf", "x" * 100, "ends"]
 
 
-def test_views_of_strings(daemon, client):
+def test_views_of_strings(client):
     """As polars has them."""
     batches = [views(LONG), views(LONG[::-1], 3), views([]), views(["only one"])]
     numbers = [(batch[0], 0, 0, [None, bytes(8 * batch[0])]) for batch in batches]
@@ -342,13 +276,6 @@ def test_views_of_strings(daemon, client):
                                        ("vu", views(["a", "a text of some length"])))
     client.put("dictionary", dictionary)
     assert client["dictionary"]["d"].tolist() == ["a text of some length", "a", "a text of some length"]
-
-    async def later():
-        async with await gpubufd.aio.connect(daemon.path) as other:
-            await other.put("later", arrowc.StreamProducer([("s", "vu", batches)]))
-
-    asyncio.run(later())
-    assert client["later"]["s"].tolist() == expected
 
 
 @pytest.mark.parametrize("which", ["length", "buffer", "offset", "past the end"])
@@ -385,16 +312,6 @@ def test_device_array_on_the_host(client):
     assert arrowc.values(arrowc.struct_of(schema, arrowc.Schema), device.array)[2] == {"a": 3}
     with pytest.raises(NotImplementedError):
         client["t"].__arrow_c_device_array__(stream=1)
-
-
-def test_pyarrow(client):
-    pa = pytest.importorskip("pyarrow")
-    table = pa.table({"a": [1, None], "s": ["x", "y"]})
-    client.put("t", table)
-    assert client["t"].to_pyarrow().equals(table)
-    client.put("c", pa.chunked_array([[1, 2], [3]]))
-    assert client["c"].tolist() == [1, 2, 3]
-    assert client["t"]["a"].to_pyarrow().to_pylist() == [1, None]
 
 
 # ---- reprs ----

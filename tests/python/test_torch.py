@@ -3,20 +3,18 @@
 tests/gpu/weights.py checks the same with the real PyTorch.
 """
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
-from conftest import PACKAGE, ROOT
+from conftest import ROOT
 
 import weights
 
 pytest.importorskip("numpy")
 
-HEAD = """
-import gc, os, pickle
+HEAD = f"""
+import gc, os, pickle, sys
+sys.path[:0] = {[str(ROOT / "tests" / "python" / "standins"), str(ROOT / "client" / "sglang")]}
 import gpubufd, torch
 import gpubufd.torch as gt
 client = gpubufd.connect()
@@ -29,7 +27,7 @@ def fails(error, work):
     raise AssertionError("nothing was raised")
 
 def values(state):
-    return {name: (str(one.dtype), one.tolist()) for name, one in state.items()}
+    return {{name: (str(one.dtype), one.tolist()) for name, one in state.items()}}
 
 w = torch.tensor([[1, 2, 3], [4, 5, 6]], torch.float32)
 b = torch.tensor([True, False], torch.bool)
@@ -37,26 +35,13 @@ b = torch.tensor([True, False], torch.bool)
 
 
 @pytest.fixture
-def torch_run(client, daemon):
+def torch_run(client, run):
     """torch_run(code): a program that finds the stand-in, after HEAD."""
-
-    def run(code):
-        standins = ROOT / "tests" / "python" / "standins"
-        path = os.pathsep.join(str(p) for p in (PACKAGE, standins, ROOT / "client" / "sglang", os.environ.get("PYTHONPATH")) if p)
-        done = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", HEAD + textwrap.dedent(code)],
-            env=dict(os.environ, GPUBUFD_SOCKET=daemon.path, PYTHONPATH=path), capture_output=True, text=True,
-            timeout=120, check=False)
-        assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
-        return done.stdout
-
-    return run
+    return lambda code: run(HEAD + textwrap.dedent(code))
 
 
-def test_nothing_else_imports_it(client):
-    out = subprocess.run(
-        [sys.executable, "-c", "import gpubufd.numpy, sys; print('torch' in sys.modules, 'jax' in sys.modules)"],
-        env=dict(os.environ, PYTHONPATH=str(PACKAGE)), capture_output=True, text=True, check=True).stdout
+def test_nothing_else_imports_it(run):
+    out = run("import gpubufd.numpy, sys; print('torch' in sys.modules, 'jax' in sys.modules)", fresh=True)
     assert out == "False False\n"
 
 

@@ -4,8 +4,6 @@ test_pandas_table.py.
 `python3 tests/python/test_types.py SOCKET` writes them anew.
 """
 
-import datetime
-import decimal
 import re
 import struct
 import sys
@@ -145,23 +143,6 @@ NESTED = {
 }
 
 
-class AsMap:
-    """A list of structs of key and value, by the name of a map: an Arrow map, as pyarrow makes one."""
-
-    column_names = ()
-
-    def __init__(self, column):
-        self.column = column
-
-    def __len__(self):
-        return len(self.column)
-
-    def __arrow_c_array__(self, requested_schema=None):
-        schema, array = self.column.__arrow_c_array__()
-        arrowc.struct_of(schema, arrowc.Schema).format = b"+m"
-        return schema, array
-
-
 def format_of(column):
     capsule = column.__arrow_c_schema__()
     return arrowc.struct_of(capsule, arrowc.Schema).format.decode()
@@ -200,7 +181,7 @@ def arrow_rows(client):
         assert client["again"]["x"].tolist() == column.tolist() and format_of(client["again"]["x"]) == format_of(column)
         rows.append(arrow_row(column, name, "="))
     client["pairs"] = {"x": [[{"key": "a", "value": 1}], []]}
-    client["a"] = {"x": AsMap(client["pairs"]["x"])}
+    client["a"] = {"x": arrowc.Map(client["pairs"]["x"])}
     assert client["a"]["x"].tolist() == [[("a", 1)], []] and format_of(client["a"]["x"]) == "+m"
     client["again"] = client["a"]
     assert client["again"]["x"].tolist() == client["a"]["x"].tolist() and format_of(client["again"]["x"]) == "+m"

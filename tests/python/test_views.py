@@ -4,13 +4,13 @@ import asyncio
 import os
 import signal
 import threading
-import time
 
 import gpubufd
 import gpubufd.aio
 import numpy
 import pytest
 from conftest import Daemon, needs_gpu
+from peer import wait_until
 
 SHAPES = {"a": (64, 64), "b": (1000,)}
 
@@ -129,41 +129,6 @@ def test_park_keeps_what_has_lost_its_name(client, run):
     assert values([array]) == 2
 
 
-@pytest.fixture
-def tiered(tmp_path):
-    """A daemon with room for one, and a tier for both."""
-    (tmp_path / "tier").mkdir()
-    daemon = Daemon(str(tmp_path), ["--tier", f"disk:256M:{tmp_path / 'tier'}"], device="host:64M")
-    try:
-        yield daemon
-        daemon.stop()
-    finally:
-        daemon.kill()
-
-
-def test_two_models_in_room_for_one(tiered):
-    """One sleeps in the tier while the other is in use."""
-    big = 40 << 20
-    with gpubufd.connect(tiered.path) as client:
-        client.put("one", numpy.full(big, 1, "uint8"))
-        one = client.follow("one")
-        first = one.value.to_numpy()
-        with pytest.raises(gpubufd.NoSpace):
-            client.put("two", numpy.full(big, 2, "uint8"))
-        one.park()
-        client.put("two", numpy.full(big, 2, "uint8"), evict="drop")
-        two = client.follow("two")
-        second = two.value.to_numpy()
-        for _ in range(3):
-            assert values([second]) == 2
-            with pytest.raises(gpubufd.NoSpace):
-                one.resume()
-            two.park()
-            assert one.resume(timeout=30) and values([first]) == 1
-            one.park()
-            assert two.resume(timeout=30) and values([second]) == 2
-
-
 def test_asyncio(daemon):
     async def main():
         async with await gpubufd.aio.connect(daemon.path) as client:
@@ -183,8 +148,7 @@ def test_asyncio(daemon):
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("parked", [False, True])
-def test_a_successor_keeps_the_claim(tmp_path, parked):
+def test_a_successor_keeps_the_claim(tmp_path):
     daemon = Daemon(str(tmp_path), ["--supervise", "--grace", "600000"], device="host:64M")
     try:
         with gpubufd.connect(daemon.path) as client:
@@ -192,8 +156,7 @@ def test_a_successor_keeps_the_claim(tmp_path, parked):
             view = client.follow("policy")
             array = view["a"].to_numpy()
             client.delete("policy")
-            if parked:
-                view.park()
+            view.park()
             instance = client.instance
             pid = daemon.pid
             with open(f"/proc/{pid}/task/{pid}/children") as file:
@@ -201,9 +164,8 @@ def test_a_successor_keeps_the_claim(tmp_path, parked):
                     os.kill(int(child), signal.SIGKILL)
             publish(client, 2)
             assert client.instance == instance
-            if parked:
-                assert client.stats()["parked"] == 1
-                view.resume()
+            assert client.stats()["parked"] == 1
+            view.resume()
             assert values([array]) == 1 and not view.value.stale
             view.switch()
             assert values([array]) == 2
@@ -225,10 +187,7 @@ def test_readers_end_with_their_claims(client, run, daemon):
         """,
         status=-signal.SIGKILL,
     )
-    for _ in range(3000):
-        if not client.leases("policy") and client.stats()["parked"] == 0:
-            break
-        time.sleep(0.01)
+    wait_until(lambda: not client.leases("policy") and client.stats()["parked"] == 0)
     client.delete("policy")
     assert client.stats()["objects"] == 0
 
@@ -295,13 +254,12 @@ client.delete("w", missing_ok=True)
 """
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_operations(run, seed):
     """Every order of switch, park, resume, replace and delete, on the host."""
     run(f'DEVICE, SEED = "host", {seed}\n' + RANDOM)
 
 
 @needs_gpu
-@pytest.mark.parametrize("seed", range(3))
-def test_random_operations_on_a_gpu(gpu_run, seed):
-    gpu_run(f'DEVICE, SEED = "cuda:0", {seed}\n' + RANDOM)
+def test_random_operations_on_a_gpu(gpu_run):
+    gpu_run('DEVICE, SEED = "cuda:0", 2\n' + RANDOM)

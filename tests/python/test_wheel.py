@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import pathlib
 import re
 import shutil
 import signal
