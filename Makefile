@@ -142,7 +142,7 @@ BENCH_HELPERS := $(filter-out $(BENCH_SOURCES),$(wildcard tests/bench/*.c))
 SOURCES := $(PROTO_SOURCES) $(DAEMON_SOURCES) daemon/main.c $(LIB_SOURCES) $(CTL_SOURCES) \
 	client/gpubufctl/main.c $(GATEWAY_SOURCES) $(PEER_SOURCES) $(EXAMPLE_SOURCES) $(wildcard tests/unit/*.c tests/lib/*.c) \
 	$(FAKECUDA_SOURCES) \
-	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c tests/fault/*.c tests/peer/*.c tests/sim/*.c) tests/node/columns.c
+	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c tests/fault/*.c tests/peer/*.c tests/sim/*.c)
 HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h daemon/*/*.h client/*/*.h client/*/*/*.h examples/*.h tests/*/*.h)
 OBJECTS := $(call objects,$(SOURCES))
 PYTHON_OBJECTS := $(call objects,$(PYTHON_SOURCES))
@@ -438,12 +438,6 @@ $(BUILD)/node/gate.node: $(filter %/gate.o,$(NODE_OBJECTS))
 	@mkdir -p $(@D)
 	$(Q)$(LINK_BASE) -shared -o $@ $< -ldl
 
-# The C library's side of its tests.
-$(BUILD)/node/columns: $(call objects,tests/node/columns.c) $(LIBRARY)
-	$(call say,LINK,$@)
-	@mkdir -p $(@D)
-	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../lib' -o $@ $< -L$(B)/lib -lgpubuf
-
 # The package as it is published, beside the addon.
 .PHONY: node node-tests
 ifeq ($(NODE_INCLUDE),)
@@ -452,7 +446,7 @@ node: ## build the package for Node
 node-tests: node
 else
 node: $(NODE_ADDON) $(NODE_PACKAGE)/.copied
-node-tests: node node-modules python $(NODE_ADDONS) $(BUILD)/node/gate.node $(BUILD)/node/columns $(BUILD)/fakecuda/libcuda.so.1
+node-tests: node node-modules python $(NODE_ADDONS) $(BUILD)/node/gate.node $(BUILD)/fakecuda/libcuda.so.1
 endif
 $(NODE_PACKAGE)/.copied: $(NODE_FILES)
 	$(call say,COPY,$(NODE_PACKAGE))

@@ -1,4 +1,4 @@
-// This package's side of what passes between languages: see columns.c.
+// This package's side of what passes between languages: see languages.test.mjs.
 //
 //   ["dump", NAME]
 //   ["copy", NAME, NEW, DEVICE]         of what is on the host

@@ -1,4 +1,4 @@
-"""The Python package's side of what passes between languages: see columns.c.
+"""The Python package's side of what passes between languages: see languages.test.mjs.
 
     ["dump", NAME]
     ["put", WHAT, NAME, DEVICE, [FILE]]     movies (a CSV file), flights (raw buffers), nested, dictionary

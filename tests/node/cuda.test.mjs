@@ -4,37 +4,17 @@
 import assert from 'node:assert/strict'
 import { execFile, spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
-import os from 'node:os'
+import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import readline from 'node:readline'
-import test, { after } from 'node:test'
+import test from 'node:test'
 import { promisify } from 'node:util'
-import { BUILD, Daemon, HERE, PACKAGE, ROOT, arrow, run } from './harness.mjs'
+import { HERE, PACKAGE, PYTHON, PYTHONPATH, ROOT, arrow, fixtureWithGpu, noGpu, run, withoutPython } from './harness.mjs'
 
 const UUID = 'GPU-fa4ecada-0000-4000-8000-000000000000'
-const plain = path.join(PACKAGE, '..', '..', 'fakecuda') // for Node, which knows no sanitizer
-const skip = existsSync(path.join(plain, 'libcuda.so.1')) ? false : 'tests/fakecuda is not built'
-
-const PYTHON = process.env.GPUBUF_PYTHON ?? 'python3'
-const noPython = await promisify(execFile)(PYTHON, ['-c', 'import numpy, gpubufd'],
-  { env: { ...process.env, PYTHONPATH: path.join(PACKAGE, '..', '..', 'python') } }).then(() => false, () => 'the package for Python is not built')
-
-const directory = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-gpu-'))
-const gpu = { FAKECUDA_DIR: directory, LD_LIBRARY_PATH: plain }
-let daemon
-if (!skip) {
-  daemon = new Daemon()
-  daemon.directory = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-'))
-  daemon.socket = path.join(daemon.directory, 's')
-  daemon.options = ['--device', 'cuda:0:64M', '--device', 'host:64M']
-  daemon.environment = { ...gpu, LD_LIBRARY_PATH: path.join(BUILD, 'fakecuda') }
-  await daemon.run()
-}
-after(async () => {
-  await daemon?.stop()
-  await rm(directory, { recursive: true, force: true })
-})
+const skip = noGpu
+const noPython = await withoutPython('numpy')
+const { daemon, gpu, place: directory } = skip ? {} : await fixtureWithGpu()
 
 /** A program's output, read as JSON. */
 async function program (script, environment) {
@@ -225,7 +205,7 @@ sys.stdin.readline()
 `
 
 test('a producer that is still at work is waited for, while all else goes on', { skip: skip || noPython || (arrow ? false : 'no apache-arrow') }, async () => {
-  const environment = { ...process.env, ...gpu, GPUBUFD_SOCKET: daemon.socket, PYTHONPATH: path.join(PACKAGE, '..', '..', 'python') }
+  const environment = { ...process.env, ...gpu, GPUBUFD_SOCKET: daemon.socket, PYTHONPATH }
   const producer = spawn(PYTHON, ['-c', PRODUCER], { env: environment, stdio: ['pipe', 'pipe', 'inherit'] })
   let consumer
   try {
@@ -342,7 +322,7 @@ test('what is put, sealed and released on a stream waits there, and nobody else 
 })
 
 test('the check for machines with a GPU', { skip }, async () => {
-  const { stdout } = await promisify(execFile)(process.execPath, [path.join(HERE, 'gpu-smoke.mjs'), '--fake', '--python', PYTHON,
+  const { stdout } = await promisify(execFile)(process.execPath, [path.join(HERE, 'gpu-smoke.mjs'), '--python', PYTHON,
     '--package', path.join(PACKAGE, 'lib', 'index.mjs'), '--data', path.join(ROOT, 'examples', 'data')],
   { env: { ...process.env, ...gpu, GPUBUFD_SOCKET: daemon.socket } })
   assert.match(stdout, /^7 passed, 0 failed$/m)

@@ -1,36 +1,24 @@
 // gpubufd/dask: collections of Dask's in Node, and tables of Node's in Dask.
 
 import assert from 'node:assert/strict'
-import { execFile } from 'node:child_process'
-import { existsSync } from 'node:fs'
 import path from 'node:path'
-import test, { after } from 'node:test'
-import { promisify } from 'node:util'
-import { Daemon, PACKAGE, arrow, connect, gpubufd, require, until } from './harness.mjs'
+import test from 'node:test'
+import { PACKAGE, PYTHON, arrow, fixture, gpubufd, require, until, withoutPython, worker } from './harness.mjs'
 
 const { getDataset, publishDataset } = require(path.join(PACKAGE, 'lib', 'dask.cjs'))
-const execute = promisify(execFile)
-const OUTPUT = path.join(PACKAGE, '..', '..')
-const PYTHON = process.env.GPUBUF_PYTHON ?? 'python3'
-const skip = await (async () => {
-  if (!arrow) return 'apache-arrow is not installed'
-  if (!existsSync(path.join(OUTPUT, 'python/gpubufd/_core.abi3.so'))) return 'the package for Python is not built'
-  return execute(PYTHON, ['-c', 'import dask.dataframe, dask.array']).then(() => false, () => 'Dask is not installed')
-})()
-const daemon = skip ? undefined : await Daemon.start()
-const client = skip ? undefined : await connect({ socket: daemon.socket })
-after(async () => {
-  client?.close()
-  await daemon?.stop()
-})
-
-async function python (text) {
-  const head = 'import dask, dask.array as da, dask.dataframe as dd, pandas as pd, numpy as np, gpubufd, gpubufd.dask as gd\n'
-  const { stdout } = await execute(PYTHON, ['-c', head + text], {
-    env: { ...process.env, GPUBUFD_SOCKET: daemon.socket, PYTHONPATH: path.join(OUTPUT, 'python') }
-  })
-  return stdout && JSON.parse(stdout)
-}
+const skip = arrow ? await withoutPython('dask.dataframe, dask.array') : 'apache-arrow is not installed'
+const { daemon, connect } = skip ? {} : await fixture()
+const client = await connect?.()
+const PROGRAM = `
+import gc, json, sys, dask, dask.array as da, dask.dataframe as dd, pandas as pd, numpy as np, gpubufd, gpubufd.dask as gd
+for line in sys.stdin:
+    found = {}
+    exec(json.loads(line), {**globals(), "found": found})
+    gc.collect()
+    print(json.dumps(found.get("said")), flush=True)
+`
+/** Python code; what it says: `found["said"] = …`. */
+const python = skip ? undefined : worker(PYTHON, ['-c', PROGRAM], { GPUBUFD_SOCKET: daemon.socket })
 
 const SALES = `
 frame = pd.DataFrame({"city": ["Linz", None, "Graz", "Wien"], "degrees": [1.5, 2.5, np.nan, 4.5]}, index=[10, 20, 30, 40])
@@ -87,19 +75,18 @@ test('tables of Node\'s in Dask', { skip }, async () => {
   async function * later () { yield * parts }
   await publishDataset(client, 'mine', later(), { mode: '0644' })
   assert.deepEqual(await python(`
-import json
 loaded = gd.load("mine")
 assert loaded.npartitions == 2 and loaded.divisions == (0, 2, 3), loaded.divisions
 frame = loaded.compute()
 assert frame.index.tolist() == [0, 1, 2, 3] and frame["count"].dtype == "int64" and frame.day.dtype.kind == "M"
 assert loaded._meta.dtypes.equals(frame.dtypes), (loaded._meta.dtypes, frame.dtypes)
-print(json.dumps([frame.city.tolist(), frame.n.sum(), int(frame["count"].sum()), frame.some.isna().tolist(),
-                  str(frame.day.iloc[3].date()), int(loaded.loc[2:]["n"].sum().compute())]))
+found["said"] = ([frame.city.tolist(), frame.n.sum(), int(frame["count"].sum()), frame.some.isna().tolist(),
+                  str(frame.day.iloc[3].date()), int(loaded.loc[2:]["n"].sum().compute())])
 del loaded
 `), [['Linz', null, 'Graz', 'Wien'], 6, 10, [false, true, true, false], '2026-01-02', 3])
   await assert.rejects(publishDataset(client, 'mine', parts), gpubufd.ExistsError)
   await publishDataset(client, 'mine', parts.slice(1), { replace: true })
-  assert.equal(await python('print(len(gd.load("mine")))'), 2)
+  assert.equal(await python('found["said"] = len(gd.load("mine"))'), 2)
   assert.equal((await names()).length, 4) // the manifest, a partition, schema and lease
 
   const before = await names()

@@ -1,12 +1,9 @@
-// On a machine with a GPU: what this package puts there, CuPy opens by its legacy handle and sees, and the
+// On a machine with a GPU: what this package puts there, Python opens by its legacy handle and sees, and the
 // other way round; copies to the host and pointers. `make node-smoke` packs it with Node and the rest for
 // machines without Node; scripts/node-smoke runs it.
 //
 //   gpu-smoke.mjs                       of the daemon at $GPUBUFD_SOCKET
-//   gpu-smoke.mjs --device cuda:0 --python python3 [--fake]
-//
-// --fake: the driver is tests/fakecuda, and Python takes the handle by the driver's functions alone, which it
-// does also where there is no CuPy.
+//   gpu-smoke.mjs --device cuda:0 --python python3
 
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
@@ -19,8 +16,7 @@ const { values: options } = parseArgs({
     device: { type: 'string', default: 'cuda:0' },
     python: { type: 'string', default: 'python3' },
     package: { type: 'string', default: 'gpubufd' },
-    data: { type: 'string' },
-    fake: { type: 'boolean', default: false }
+    data: { type: 'string' }
   }
 })
 const execute = promisify(execFile)
@@ -36,84 +32,57 @@ const check = async (what, work) => {
   console.log(`ok ${++passed} ${what}${said ? `: ${said}` : ''} (${(performance.now() - started).toFixed(1)} ms)`)
 }
 
-// A process of its own, as CUDA refuses a handle in the process that made it.
-const PYTHON = `
-import base64, ctypes, json, struct, sys
-ask = json.loads(sys.argv[1])
-handle = bytes(ask["handle"])
-def checked(code, what):
-    if code: raise SystemExit(f"{what}: CUDA error {code}")
-if ask["cupy"]:
-    import cupy, numpy
-    pointer = cupy.cuda.runtime.ipcOpenMemHandle(handle)
-    memory = cupy.cuda.UnownedMemory(pointer + ask["byteOffset"], ask["byteLength"], None)
-    array = cupy.ndarray((ask["byteLength"] // 8,), "f8", cupy.cuda.MemoryPointer(memory, 0))
-    print(json.dumps({"sum": float(array.sum()), "first": array[:3].tolist(), "with": "CuPy " + cupy.__version__}))
-    cupy.cuda.runtime.ipcCloseMemHandle(pointer)
-else:
-    class Handle(ctypes.Structure):
-        _fields_ = [("bytes", ctypes.c_char * 64)]
-    driver = ctypes.CDLL("libcuda.so.1")
-    context, number, pointer = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_uint64()
-    checked(driver.cuInit(0), "cuInit")
-    checked(driver.cuDeviceGet(ctypes.byref(number), ask["device"]), "cuDeviceGet")
-    checked(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), number), "cuDevicePrimaryCtxRetain")
-    checked(driver.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent")
-    opened = Handle.from_buffer_copy(handle)
-    driver.cuIpcOpenMemHandle_v2.argtypes = [ctypes.c_void_p, Handle, ctypes.c_uint]
-    checked(driver.cuIpcOpenMemHandle_v2(ctypes.byref(pointer), opened, 1), "cuIpcOpenMemHandle")
-    out = (ctypes.c_double * (ask["byteLength"] // 8))()
-    driver.cuMemcpyDtoH_v2.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t]
-    checked(driver.cuMemcpyDtoH_v2(out, pointer.value + ask["byteOffset"], ask["byteLength"]), "cuMemcpyDtoH")
-    print(json.dumps({"sum": sum(out), "first": out[:3], "with": "the driver"}))
-    driver.cuIpcCloseMemHandle.argtypes = [ctypes.c_uint64]
-    checked(driver.cuIpcCloseMemHandle(pointer.value), "cuIpcCloseMemHandle")
+// Processes of their own, as CUDA refuses a handle in the process that made it. They call the driver itself.
+const DRIVER = `
+import base64, ctypes, json, os, socket, sys
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 64)]
+ask, driver = json.loads(sys.argv[1]), ctypes.CDLL("libcuda.so.1")
+def call(function, *arguments):
+    code = getattr(driver, function)(*arguments)
+    if code: raise SystemExit(f"{function}: CUDA error {code}")
+driver.cuIpcOpenMemHandle_v2.argtypes = [ctypes.c_void_p, Handle, ctypes.c_uint]
+driver.cuIpcCloseMemHandle.argtypes = [ctypes.c_uint64]
+driver.cuMemcpyDtoH_v2.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t]
+driver.cuMemcpyHtoD_v2.argtypes = [ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t]
+context, number, pointer = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_uint64()
+call("cuInit", 0)
+call("cuDeviceGet", ctypes.byref(number), ask["device"])
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
+call("cuCtxPushCurrent_v2", context)
+`
+
+const READ = DRIVER + `
+call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), Handle.from_buffer_copy(bytes(ask["handle"])), 1)
+out = (ctypes.c_double * (ask["byteLength"] // 8))()
+call("cuMemcpyDtoH_v2", out, pointer.value + ask["byteOffset"], ask["byteLength"])
+print(json.dumps({"sum": sum(out), "first": out[:3]}))
+call("cuIpcCloseMemHandle", pointer.value)
 `
 
 /** A publisher in Python: it speaks the raw protocol, and fills the memory that it is given. */
-const PUBLISH = `
-import base64, ctypes, json, os, socket, sys
-ask = json.loads(sys.argv[1])
+const PUBLISH = DRIVER + `
 peer = socket.socket(socket.AF_UNIX)
 peer.connect(os.environ["GPUBUFD_SOCKET"])
 lines = peer.makefile("rb")
-def call(method, **params):
+def request(method, **params):
     peer.sendall((json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}) + "\\n").encode())
     answer = json.loads(lines.readline())
     if "error" in answer: raise SystemExit(answer["error"]["message"])
     return answer["result"]
 count = 100_000
-made = call("create", name=ask["name"], layout={"kind": "column", "dtype": "float64", "length": count}, device=ask["on"], share="ipc", replace=True)
+made = request("create", name=ask["name"], layout={"kind": "column", "dtype": "float64", "length": count}, device=ask["on"], share="ipc", replace=True)
 buffer = made["object"]["layout"]["data"]
 (segment,) = [one for one in made["segments"] if one["id"] == buffer["segment"]]
-handle = base64.b64decode(segment["handle"]["ipc"])
-if ask["cupy"]:
-    import cupy
-    pointer = cupy.cuda.runtime.ipcOpenMemHandle(handle)
-    memory = cupy.cuda.UnownedMemory(pointer + buffer["offset"], count * 8, None)
-    array = cupy.ndarray((count,), "f8", cupy.cuda.MemoryPointer(memory, 0))
-    array[:] = cupy.arange(count) * 0.5
-    cupy.cuda.Device().synchronize()
-else:
-    class Handle(ctypes.Structure):
-        _fields_ = [("bytes", ctypes.c_char * 64)]
-    driver = ctypes.CDLL("libcuda.so.1")
-    context, number, pointer = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_uint64()
-    assert driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(number), ask["device"]) == 0
-    assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), number) == 0 and driver.cuCtxPushCurrent_v2(context) == 0
-    driver.cuIpcOpenMemHandle_v2.argtypes = [ctypes.c_void_p, Handle, ctypes.c_uint]
-    assert driver.cuIpcOpenMemHandle_v2(ctypes.byref(pointer), Handle.from_buffer_copy(handle), 1) == 0
-    values = (ctypes.c_double * count)(*[i * 0.5 for i in range(count)])
-    driver.cuMemcpyHtoD_v2.argtypes = [ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t]
-    assert driver.cuMemcpyHtoD_v2(pointer.value + buffer["offset"], values, count * 8) == 0
-call("seal", lease=made["lease"], release=True)
-if ask["cupy"]: cupy.cuda.runtime.ipcCloseMemHandle(pointer)
+call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), Handle.from_buffer_copy(base64.b64decode(segment["handle"]["ipc"])), 1)
+values = (ctypes.c_double * count)(*[i * 0.5 for i in range(count)])
+call("cuMemcpyHtoD_v2", pointer.value + buffer["offset"], values, count * 8)
+request("seal", lease=made["lease"], release=True)
 print("{}")
 `
 
-const hasCupy = !options.fake && await execute(options.python, ['-c', 'import cupy']).then(() => true, () => false)
 async function python (program, ask) {
-  const { stdout } = await execute(options.python, ['-c', program, JSON.stringify({ cupy: hasCupy, ...ask })], { maxBuffer: 1 << 26 })
+  const { stdout } = await execute(options.python, ['-c', program, JSON.stringify(ask)], { maxBuffer: 1 << 26 })
   return JSON.parse(stdout)
 }
 
@@ -164,13 +133,12 @@ await check('ipcHandle(), opened by Python', async () => {
   const { handle, ...place } = await column.ipcHandle()
   assert.equal(handle.length, 64)
   assert.equal(place.byteLength, COUNT * 8)
-  const seen = await python(PYTHON, { handle: [...handle], ...place })
+  const seen = await python(READ, { handle: [...handle], ...place })
   assert.deepEqual([seen.sum, seen.first], [total, [0.5, 1.5, 2.5]])
   const part = await column.slice(100, 200).ipcHandle()
-  const some = await python(PYTHON, { ...part, handle: [...part.handle] })
+  const some = await python(READ, { ...part, handle: [...part.handle] })
   assert.deepEqual(some.first, [100.5, 101.5, 102.5])
   column.release()
-  return seen.with
 })
 
 await check('filled by Python through the handle, opened here', async () => {

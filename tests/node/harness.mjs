@@ -3,10 +3,13 @@
 
 import assert from 'node:assert/strict'
 import { spawn, execFile } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
 import { mkdtemp, readFile, readdir, readlink, rm } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import os from 'node:os'
 import path from 'node:path'
+import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { after } from 'node:test'
@@ -43,11 +46,15 @@ export async function until (condition, what = String(condition)) {
 export class Daemon {
   static async start (...options) {
     const daemon = new Daemon()
-    daemon.directory = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-'))
-    daemon.socket = path.join(daemon.directory, 's')
-    daemon.options = options.length ? options : ['--device', 'host:256M']
-    await daemon.run()
+    await daemon.begin(...options)
     return daemon
+  }
+
+  async begin (...options) {
+    this.directory = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-'))
+    this.socket = path.join(this.directory, 's')
+    this.options = options.length ? options : ['--device', 'host:256M']
+    await this.run()
   }
 
   async run (environment = {}) {
@@ -88,6 +95,49 @@ export class Daemon {
     })
     return stdout
   }
+}
+
+const OUTPUT = path.join(PACKAGE, '..', '..') // the build without sanitizers, which Node and Python do not know
+
+/** Why there is no simulated GPU; false: there is. */
+export const noGpu = existsSync(path.join(OUTPUT, 'fakecuda', 'libcuda.so.1')) ? false : 'tests/fakecuda is not built'
+
+/** A daemon with a simulated GPU, and the environment of its clients; for a whole file. */
+export async function fixtureWithGpu () {
+  const place = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-gpu-'))
+  const gpu = { FAKECUDA_DIR: place, LD_LIBRARY_PATH: path.join(OUTPUT, 'fakecuda') }
+  const daemon = new Daemon()
+  daemon.environment = { ...gpu, LD_LIBRARY_PATH: path.join(BUILD, 'fakecuda') }
+  await daemon.begin('--device', 'cuda:0:64M', '--device', 'host:64M')
+  after(async () => {
+    await daemon.stop()
+    await rm(place, { recursive: true, force: true })
+  })
+  return { daemon, gpu, place }
+}
+
+export const PYTHON = process.env.GPUBUF_PYTHON ?? 'python3'
+export const PYTHONPATH = path.join(OUTPUT, 'python')
+
+/** Why Python does not run with these modules and the package; false: it does. */
+export async function withoutPython (modules) {
+  if (!existsSync(path.join(PYTHONPATH, 'gpubufd/_core.abi3.so'))) return 'the package for Python is not built'
+  return execute(PYTHON, ['-c', `import ${modules}`]).then(() => false, () => `Python lacks one of ${modules}`)
+}
+
+/** A process that answers each line of JSON with one, since what it imports takes longer than what it does. */
+export function worker (program, words, environment) {
+  const child = spawn(program, words, { env: { ...process.env, PYTHONPATH, ...environment }, stdio: ['pipe', 'pipe', 'inherit'] })
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
+  let turn = Promise.resolve()
+  after(async () => {
+    child.stdin.end()
+    await once(child, 'exit')
+  })
+  return words => (turn = turn.then(async () => {
+    child.stdin.write(JSON.stringify(words) + '\n')
+    return JSON.parse((await lines.next()).value)
+  }))
 }
 
 /** A daemon for a whole file, and a way to connect that closes at its end. */

@@ -16,40 +16,25 @@ HERE = pathlib.Path(__file__).resolve().parent / "typing"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="needs mypy")
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """mypy's cache, so that the library itself is checked once."""
-    return tmp_path_factory.mktemp("mypy")
-
-
-def mypy(cache, *arguments, config):
-    """mypy's output, line by line, without the summary."""
-    environment = {name: value for name, value in os.environ.items() if "PRELOAD" not in name}
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file", HERE / config, "--cache-dir", cache, *arguments], cwd=ROOT,
-        env=dict(environment, MYPYPATH=str(PACKAGE)), capture_output=True, text=True, timeout=300, check=False,
-    )
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    return [line for line in done.stdout.splitlines() if ": error:" in line]
-
-
-def test_package(cache):
-    assert (PACKAGE / "gpubufd" / "py.typed").exists()
-    assert mypy(cache, PACKAGE / "gpubufd", config="package.ini") == []
-
-
 def wrong():
     """The places in bad.py that are marked."""
     lines = (HERE / "bad.py").read_text().splitlines()
     return {("bad.py", number) for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
 
 
-def test_what_users_write(cache):
+def test_the_package_and_what_users_write(tmp_path):
     """Mistakes are found, and nothing else."""
+    assert (PACKAGE / "gpubufd" / "py.typed").exists()
     examples = sorted((ROOT / "examples" / "python").glob("*.py"))
     assert len(examples) >= 5
-    errors = mypy(cache, HERE / "good.py", HERE / "bad.py", *examples, config="mypy.ini")
-    assert {(name, int(number)) for name, number in re.findall(r"(\w+\.py):(\d+):", "\n".join(errors))} == wrong(), errors
+    environment = {name: value for name, value in os.environ.items() if "PRELOAD" not in name}
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", HERE / "mypy.ini", "--cache-dir", tmp_path, PACKAGE / "gpubufd",
+         HERE / "good.py", HERE / "bad.py", *examples],
+        cwd=ROOT, env=dict(environment, MYPYPATH=str(PACKAGE)), capture_output=True, text=True, timeout=300, check=False)
+    errors = [line for line in done.stdout.splitlines() if ": error:" in line]
+    found = {(name, int(number)) for name, number in re.findall(r"(\w+\.py):(\d+):", "\n".join(errors))}
+    assert found == wrong(), "\n".join(errors) + done.stderr
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pyright") is None, reason="needs pyright")

@@ -93,14 +93,12 @@ def test_what_is_in_it(wheel, tmp_path):
 
 @needs_tools
 def test_its_bytes_depend_on_the_content_alone(wheel, tmp_path):
-    times = ["315532800", "1800000000"]
-    made = {}
-    for when in [*times, times[0]]:
+    made = []
+    for _ in range(2):
         run(sys.executable, ROOT / "packaging" / "pack", "wheel", ROOT / "build", os.uname().machine, "linux", tmp_path,
-            env=plain_environment(SOURCE_DATE_EPOCH=when))
-        now = (tmp_path / wheel.name).read_bytes()
-        assert made.setdefault(when, now) == now
-    assert made[times[0]] != made[times[1]]
+            env=plain_environment(SOURCE_DATE_EPOCH="315532800"))
+        made.append((tmp_path / wheel.name).read_bytes())
+    assert made[0] == made[1] != wheel.read_bytes(), "the time is that of SOURCE_DATE_EPOCH"
 
 
 @needs_tools
