@@ -37,7 +37,7 @@ collect_ignore_glob = [] if test_device.ON_GPU else ["test_cuda_*.py"]
 def pytest_configure(config):
     config.addinivalue_line("markers", "root: needs root, to speak as other users")
     config.addinivalue_line("markers", "host_only(reason): not on a GPU, and why")
-    config.addinivalue_line("markers", "on_gpus: in a client's file, runs on GPUs, too, where the others do not")
+    config.addinivalue_line("markers", "on_gpus: runs on GPUs, too, where the others of its file do not")
     config.addinivalue_line("markers", "hunt: searches; in `make hunt` and not in `make test`")
     config.addinivalue_line("markers", "programs: random programs, as many as GPUBUF_TEST_PROGRAMS; in both")
 
