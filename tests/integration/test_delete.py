@@ -1,31 +1,5 @@
 """delete: the name goes at once, the memory with the last lease."""
 
-import pytest
-
-from peer import bytes_layout
-
-
-def test_one(daemon, peer):
-    peer.put("a")
-    assert peer.call("delete", name="a") == {}
-    assert peer.names() == []
-    for method in ("delete", "open", "stat"):
-        assert peer.error("not_found", method, name="a").data["name"] == "a"
-
-
-def test_the_name_is_free_again(daemon, peer):
-    peer.put("a", b"1")
-    peer.call("delete", name="a")
-    peer.put("a", b"2")
-    assert daemon.connect().open_object("a").read() == b"2"
-
-
-def test_many(peer):
-    for name in "abcd":
-        peer.put(name)
-    assert peer.call("delete", names=["a", "c"]) == {}
-    assert peer.names() == ["b", "d"]
-
 
 def test_many_with_a_missing_one(peer):
     """The error names it."""
@@ -33,6 +7,8 @@ def test_many_with_a_missing_one(peer):
     peer.put("b")
     error = peer.error("not_found", "delete", names=["a", "none", "b"])
     assert error.data["name"] == "none"
+    peer.put("a", replace=True)
+    assert peer.call("delete", names=["a"]) == {}
 
 
 def test_leased(daemon, peer):
@@ -59,32 +35,3 @@ def test_by_version(peer):
     peer.call("delete", name="a", version=new)
     assert peer.names() == []
 
-
-def test_by_anybody_of_the_same_user(daemon, peer):
-    peer.put("a")
-    daemon.connect().call("delete", name="a")
-    assert peer.names() == []
-
-
-def test_pinned_and_kept(peer):
-    """Neither protects from its owner."""
-    peer.put("pinned")
-    peer.call("set", pinned=True, name="pinned")
-    peer.put("kept", evict="keep")
-    peer.call("delete", names=["pinned", "kept"])
-    assert peer.names() == []
-
-
-def test_space_comes_back(peer):
-    for i in range(30):
-        peer.create_object("a", bytes_layout(40 << 20), b"%d" % i, evict="keep")
-        peer.call("delete", name="a")
-        assert peer.used() == 0
-
-
-@pytest.mark.parametrize("params", [
-    {}, {"name": "a", "names": ["a"]}, {"name": 1}, {"names": "a"}, {"names": [1]},
-    {"name": "a", "version": -1}, {"name": "x" * 256},
-], ids=str)
-def test_bad_params(shared_peer, params):
-    assert "params" in shared_peer.error("invalid", "delete", **params).message

@@ -2,8 +2,6 @@
 
 import pytest
 
-from peer import bytes_layout
-
 
 @pytest.fixture
 def watcher(daemon):
@@ -59,12 +57,6 @@ def test_only_this_name(peer, watcher):
     peer.call("set", name="a", ttl_ms=1)
     assert gone(watcher, 3) == [("deleted", "a")]
     assert peer.open_object("b").read() == b"shared"
-
-
-def test_unsealed(peer):
-    """There is no such name yet."""
-    peer.create("a", bytes_layout(1))
-    peer.error("not_found", "set", name="a", ttl_ms=1)
 
 
 @pytest.mark.root

@@ -161,18 +161,18 @@ def test_nothing_wrong(damaged):
 
 # RELIABILITY.md: The daemon ends 7
 def test_each_record_in_turn(damaged):
-    """It is told, it costs what it is about, and the next daemon does not meet it again. Each record is damaged in three
-    ways; there are several records of each kind, which meet nearly all ways."""
+    """It is told, it costs what it is about, and the next daemon does not meet it again. Each record is damaged in one
+    way, as `fuzz_restore` does in any; there are several records of each kind, which meet several ways."""
     found, ways = set(), list(DAMAGES)
     for i in range(len(damaged.records)):
-        for damage in (ways[(3 * i + j) % len(ways)] for j in range(3)):
-            lost, log = damaged.try_one(i, DAMAGES[damage])
-            found |= lost
-            assert lost <= damaged.victims(i), damage
-            if lost:
-                assert "not believed" in log, damage
-            if DAMAGES[damage](*damaged.records[i])[2] != damaged.records[i][2]:
-                assert lost or not damaged.victims(i), (damage, damaged.records[i])
+        damage = ways[i % len(ways)]
+        lost, log = damaged.try_one(i, DAMAGES[damage])
+        found |= lost
+        assert lost <= damaged.victims(i), damage
+        if lost:
+            assert "not believed" in log, damage
+        if DAMAGES[damage](*damaged.records[i])[2] != damaged.records[i][2]:
+            assert lost or not damaged.victims(i), (damage, damaged.records[i])
     assert found == set(damaged.names), "each of them was hit once"
 
 
@@ -208,16 +208,14 @@ def flip(journal, at):
     os.pwrite(journal, bytes([byte ^ 0x10]), at)
 
 
-@pytest.mark.parametrize("where", ["head", "payload"])
 # RELIABILITY.md: The daemon ends 16
-def test_one_flipped_byte(damaged, where):
-    """It costs the objects of the record that it is in, as far as that was the last word on them."""
+def test_one_flipped_byte(damaged):
+    """It costs the objects of the record that it is in, as far as that was the last word on them. It is in the head
+    and in the payload by turns."""
     found = set()
     for i, (_, _, payload) in enumerate(damaged.records):
-        if where == "payload" and not payload:
-            continue
-        peer = damaged.start(damaged.records, lambda journal, begins, i=i: flip(
-            journal, begins[i] + (i % HEAD if where == "head" else HEAD + i * 7 % len(payload))))
+        at = i % HEAD if i % 2 or not payload else HEAD + i * 7 % len(payload)
+        peer = damaged.start(damaged.records, lambda journal, begins, i=i, at=at: flip(journal, begins[i] + at))
         assert "deleted" not in peer.names()
         lost, log = damaged.try_all(peer, damaged.victims(i))
         assert log.count("record not believed") == 1 and "it is damaged" in log
@@ -229,7 +227,7 @@ def test_one_flipped_byte(damaged, where):
 def test_cut_between_records(damaged):
     """It is noticed. Without its last record alone the journal tells what that was about; else no storage is
     believed, since any of them may have changed."""
-    for i in range(len(damaged.records)):
+    for i in [*range(0, len(damaged.records) - 1, 3), len(damaged.records) - 1]:
         last = i == len(damaged.records) - 1
         peer = damaged.start(damaged.records, lambda journal, begins, i=i: os.truncate(journal, begins[i]))
         if not last:

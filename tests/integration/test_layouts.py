@@ -80,10 +80,6 @@ def test_string_columns(make, dtype):
     assert layout["null_count"] == 2
 
 
-def test_without_a_mask_there_is_none(make):
-    assert "mask" not in make(column("int8", 5))
-
-
 @pytest.mark.parametrize("dtype", ARRAYS)
 def test_arrays(make, dtype):
     layout = make({"kind": "array", "dtype": dtype, "shape": [3, 5, 7], "mask": {}})
@@ -138,57 +134,34 @@ def test_packed_arrays_are_aliased_by_whole_bytes(shared_peer):
     shared_peer.call("release", lease=opened["lease"])
 
 
-def test_c_order_strides_may_be_said(make):
-    layout = make({"kind": "array", "dtype": "int32", "shape": [2, 3], "strides": [12, 4]})
-    assert layout["data"]["bytes"] == 24
-
-
-def test_a_scalar_array(make):
-    assert make({"kind": "array", "dtype": "float64", "shape": []})["data"]["bytes"] == 8
-
-
-def test_as_many_axes_as_there_may_be(make):
-    assert make({"kind": "array", "dtype": "int8", "shape": [1] * 32})["shape"] == [1] * 32
-
-
-def test_null_column(make):
-    layout = make(column("null", 9, null_count=9))
-    assert buffers(layout) == []
-
-
-def test_list(make):
-    layout = make(column("list", 3, mask={}, children=[{"dtype": "int16", "length": 8}]))
-    assert layout["offsets"]["bytes"] == 16 and "data" not in layout
-    assert layout["children"][0]["data"]["bytes"] == 16
-
-
-def test_large_list_of_strings(make):
-    layout = make(column("large_list", 3, children=[
-        {"dtype": "utf8", "length": 8, "data": {"bytes": 20}}]))
-    assert layout["offsets"]["bytes"] == 32
-    assert layout["children"][0]["offsets"]["bytes"] == 36
-
-
-def test_fixed_list(make):
-    layout = make(column("fixed_list(3)", 4, children=[{"dtype": "float32", "length": 12}]))
-    assert layout["children"][0]["data"]["bytes"] == 48
-    assert "data" not in layout and "offsets" not in layout
-
-
-def test_struct(make):
-    layout = make(column("struct", 4, mask={}, children=[
+# what -> (layout, {path of a buffer: its bytes}): these buffers and no others
+MADE = {
+    "C-order strides": ({"kind": "array", "dtype": "int32", "shape": [2, 3], "strides": [12, 4]}, {"data": 24}),
+    "a scalar array": ({"kind": "array", "dtype": "float64", "shape": []}, {"data": 8}),
+    "as many axes as there may be": ({"kind": "array", "dtype": "int8", "shape": [1] * 32}, {"data": 1}),
+    "null": (column("null", 9, null_count=9), {}),
+    "without a mask": (column("int8", 5), {"data": 5}),
+    "list": (column("list", 3, mask={}, children=[{"dtype": "int16", "length": 8}]),
+             {"mask": 64, "offsets": 16, "children[0].data": 16}),
+    "large_list of strings": (column("large_list", 3, children=[{"dtype": "utf8", "length": 8, "data": {"bytes": 20}}]),
+                              {"offsets": 32, "children[0].data": 20, "children[0].offsets": 36}),
+    "fixed_list": (column("fixed_list(3)", 4, children=[{"dtype": "float32", "length": 12}]), {"children[0].data": 48}),
+    "struct": (column("struct", 4, mask={}, children=[
         {"name": "x", "dtype": "int32", "length": 4},
-        {"name": "y", "dtype": "utf8", "length": 4, "data": {"bytes": 9}, "mask": {}}]))
-    assert [c["name"] for c in layout["children"]] == ["x", "y"]
-    assert "data" not in layout and "mask" in layout["children"][1]
+        {"name": "y", "dtype": "utf8", "length": 4, "data": {"bytes": 9}, "mask": {}}]),
+        {"mask": 64, "children[0].data": 16, "children[1].data": 9, "children[1].mask": 64, "children[1].offsets": 20}),
+    "dictionary": (column("dictionary", 100, children=[
+        {"dtype": "int8", "length": 100, "mask": {}}, {"dtype": "utf8", "length": 3, "data": {"bytes": 12}}]),
+        {"children[0].data": 100, "children[0].mask": 64, "children[1].data": 12, "children[1].offsets": 16}),
+}
 
 
-def test_dictionary(make):
-    layout = make(column("dictionary", 100, children=[
-        {"dtype": "int8", "length": 100, "mask": {}},
-        {"dtype": "utf8", "length": 3, "data": {"bytes": 12}}]))
-    assert layout["children"][0]["data"]["bytes"] == 100
-    assert layout["children"][1]["offsets"]["bytes"] == 16
+@pytest.mark.parametrize("layout, sizes", MADE.values(), ids=MADE)
+def test_other_layouts(make, layout, sizes):
+    made = make(layout)
+    assert {path: buffer["bytes"] for path, buffer in buffers(made)} == sizes
+    for key in ("shape", "dtype", "length"):
+        assert made.get(key) == layout.get(key)
 
 
 def deep(levels):

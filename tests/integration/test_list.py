@@ -20,10 +20,6 @@ def test_empty(peer):
     assert peer.call("list") == {"seq": 0, "objects": []}
 
 
-def test_in_order(filled):
-    assert [o["name"] for o in filled.call("list")["objects"]] == ordered(NAMES)
-
-
 @pytest.mark.parametrize("prefix", ["", "a", "a/", "z/1", "z/", "ä", "日", "none", "b"])
 def test_prefix(filled, prefix):
     assert filled.names(prefix) == ordered(n for n in NAMES if n.startswith(prefix))
@@ -84,21 +80,6 @@ def test_more_than_a_page(peer):
     assert [o["name"] for o in page["objects"]] == names[: len(page["objects"])]
     assert len(page["objects"]) <= 256 and "cursor" in page
     assert peer.names("n/") == names
-
-
-def test_unsealed_objects_are_not_listed(peer):
-    lease = peer.create("open", {"kind": "bytes", "bytes": 1})["lease"]
-    assert peer.names() == []
-    peer.call("seal", lease=lease)
-    assert peer.names() == ["open"]
-
-
-@pytest.mark.parametrize("params", [
-    {"limit": 0}, {"limit": 1001}, {"limit": -1}, {"limit": "1"}, {"limit": 1.5}, {"prefix": 1},
-    {"prefix": None}, {"cursor": 1}, {"name": "a"},
-], ids=str)
-def test_bad_params(shared_peer, params):
-    assert "params" in shared_peer.error("invalid", "list", **params).message
 
 
 def test_bad_cursors(filled):

@@ -1,12 +1,12 @@
 """provide, wanted, unwanted, decline: sessions that make objects for which others wait."""
 
-import fcntl
 import os
 import random
 import signal
 
 import pytest
 
+import device
 from child import Child
 from ctl import FAILED, Ctl
 from peer import RpcError, bytes_layout, wait_until
@@ -57,18 +57,12 @@ def test_a_name_is_made_for_whoever_waits(daemon, provider):
     params = wanted(provider)
     assert params == {"request": params["request"], "prefix": "cols/", "name": "cols/a", "uid": os.geteuid(),
                       "gid": os.getegid()}
+    daemon.connect().error("timeout", "open", name="cols/a", wait_ms=20)
     provider.put("cols/a", b"made")
     assert reader.reply(request)["object"]["name"] == "cols/a"
     nothing_wanted(provider)
     stats = provider.call("stats")
     assert (stats["wanted"], stats["provided"], stats["declined"]) == (1, 1, 0)
-
-
-def test_how_long_it_took_is_counted(daemon, provider):
-    waiting(daemon, "cols/a")
-    wanted(provider)
-    daemon.connect().error("timeout", "open", name="cols/a", wait_ms=20)
-    provider.put("cols/a", b"x")
     counted = {family["name"]: family["samples"][0]["value"] for family in provider.call("stats", families=True)["families"]
                if family["name"].startswith("gpubufd_names_")}
     assert [counted[f"gpubufd_names_{what}_total"] for what in ("wanted", "provided", "declined")] == [1, 1, 0]
@@ -163,9 +157,6 @@ def test_a_refusal_ends_the_opens(daemon, provider):
     reader, request = waiting(daemon, "cols/a")
     provider.call("decline", request=wanted(provider)["request"])
     assert failure(reader, request).message == '"cols/a": its provider has declined'
-    reader, request = waiting(daemon, "cols/a")
-    provider.call("decline", request=wanted(provider)["request"], message="a\x1b[2J\u202eb")
-    assert failure(reader, request).message == '"cols/a": a?[2J?b'
 
 
 # RELIABILITY.md: A provider 4
@@ -216,61 +207,12 @@ def test_many_names_each_on_its_own(daemon, provider):
     nothing_wanted(provider)
 
 
-def test_names_all_of_which_are_declined(daemon, provider):
-    reader = daemon.connect()
-    names = [f"cols/{i}" for i in range(64)]
-    request = reader.request("open", names=names, wait_ms=LONG)
-    for name in names:
-        params = wanted(provider)
-        assert params["name"] == name
-        provider.notify("decline", request=params["request"], kind="unavailable", message=name.upper())
-    for entry, name in zip(reader.reply(request)["objects"], names):
-        assert entry["error"]["data"] == {"kind": "unavailable", "name": name}
-        assert entry["error"]["message"] == f'"{name}": {name.upper()}'
-
-
 def test_what_a_provider_says_is_cleaned(daemon, provider):
     """Clients print the sentence."""
     reader, request = waiting(daemon, "cols/a")
     provider.call("decline", request=wanted(provider)["request"],
                   message='\x1b[31mno\n\u202efile\u2028 "é"\x9b\\')
     assert failure(reader, request).message == '"cols/a": ?[31mno??file? "é"?\\'
-
-
-def test_another_name_changes_nothing(daemon, provider):
-    reader, request = waiting(daemon, "cols/a")
-    number = wanted(provider)["request"]
-    provider.put("cols/b")
-    nothing_wanted(provider)
-    reader.call("stats")
-    assert not reader.replies
-    provider.call("decline", request=number)
-    assert failure(reader, request).kind == "not_found"
-
-
-def test_the_longest_prefix_and_then_the_first(daemon):
-    everything, second, first = (providing(daemon, *p) for p in (("",), ("cols/",), ("cols/x/", "cols/")))
-    for name, peer in (("a", everything), ("cols/a", second), ("cols/x/a", first), ("cols/x", second)):
-        reader, request = waiting(daemon, name)
-        params = wanted(peer)
-        assert params["name"] == name
-        peer.call("decline", request=params["request"])
-        assert failure(reader, request).kind == "not_found"
-    second.call("provide", prefix="cols/", end=True)
-    waiting(daemon, "cols/b")
-    assert wanted(first)["prefix"] == "cols/"
-    nothing_wanted(everything, second, first)
-
-
-def test_said_twice_is_said_once(daemon, provider):
-    assert provider.call("provide", prefix="cols/") == {}
-    waiting(daemon, "cols/a")
-    assert wanted(provider)["name"] == "cols/a"
-    nothing_wanted(provider)
-    assert provider.call("provide", prefix="cols/", end=True) == {}
-    waiting(daemon, "cols/b")
-    nothing_wanted(provider)
-    assert provider.call("provide", prefix="cols/", end=True) == {}  # it is no provider: fine
 
 
 def test_nobody_waits_any_more(daemon, provider):
@@ -287,28 +229,15 @@ def test_nobody_waits_any_more(daemon, provider):
     assert wanted(provider)["request"] > params["request"]
 
 
-def test_another_session_seals_it(daemon, provider, peer):
-    reader, request = waiting(daemon, "cols/a")
-    number = wanted(provider)["request"]
-    peer.put("cols/a")
-    assert provider.notification("unwanted")["params"]["request"] == number
-    assert reader.reply(request)["object"]["name"] == "cols/a"
-
-
-@pytest.mark.host_only("registers a memfd")
 def test_what_waits_for_room_is_the_providers_own(daemon, provider, peer):
     """It is not told that another session has made what it makes itself, however long that waits for room."""
     lease = peer.create("full", bytes_layout(48 << 20), b"x")["lease"]
     reader, request = waiting(daemon, "cols/a")
     wanted(provider)
-    fd = os.memfd_create("mine", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, 32 << 20)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-    os.fchmod(fd, 0o600)
-    handle = {"kind": "memfd", "fd": 0, "bytes": 32 << 20, "device": "host"}
-    layout = bytes_layout(32 << 20)
-    layout["data"] = {"handle": 0, "offset": 0, "bytes": 32 << 20}
-    registering = provider.request("register", fds=[fd], name="cols/a", wait_ms=LONG, handles=[handle], layout=layout)
+    fd, size = device.own_memory(bytes(32 << 20))
+    layout = {**bytes_layout(size), "data": {"handle": 0, "offset": 0, "bytes": size}}
+    registering = provider.request("register", fds=[fd], name="cols/a", wait_ms=LONG, handles=[device.handle(size)],
+                                   layout=layout)
     os.close(fd)
     provider.wait_until_read()
     peer.call("release", lease=lease)
@@ -346,7 +275,7 @@ def test_a_stopped_provider(daemon):
         # More than it is told while it does not read, in names that are as long as they may be.
         for i in range(4):
             requests = [
-                reader.request("open", name=f"cols/{i}-{k:02}-" + "x" * 230, wait_ms=2000) for k in range(250)
+                reader.request("open", name=f"cols/{i}-{k:02}-" + "x" * 230, wait_ms=500) for k in range(250)
             ]
             for request in requests:
                 error = failure(reader, request)
@@ -372,69 +301,6 @@ def test_a_provider_that_is_killed(daemon):
     assert wanted(late)["name"] == "cols/a"
     late.put("cols/a")
     assert reader.reply(request)["object"]["name"] == "cols/a"
-
-
-# RELIABILITY.md: A provider 2
-def test_the_next_provider_is_asked(daemon, provider):
-    general = providing(daemon, "")
-    reader, request = waiting(daemon, "cols/a")
-    first = wanted(provider)["request"]
-    provider.close()
-    params = wanted(general)
-    assert params["name"] == "cols/a" and params["prefix"] == "" and params["request"] > first
-    general.call("provide", prefix="", end=True)
-    general.error("not_found", "decline", request=params["request"])
-    last = providing(daemon, "c")
-    last.put("cols/a") if wanted(last) else None
-    reader.reply(request)
-
-
-def test_a_prefix_that_ends_takes_only_its_own(daemon):
-    peer = providing(daemon, "aa/", "bb/")
-    for name in ("aa/1", "bb/1"):
-        waiting(daemon, name)
-    requests = {wanted(peer)["name"]: None for _ in range(2)}
-    assert list(requests) == ["aa/1", "bb/1"]
-    other = providing(daemon, "")
-    peer.call("provide", prefix="aa/", end=True)
-    assert wanted(other)["name"] == "aa/1"
-    nothing_wanted(peer, other)
-
-
-# RELIABILITY.md: A provider 2
-def test_who_comes_later_is_asked_for_what_is_waited_for(daemon):
-    waits = [waiting(daemon, f"cols/{i}") for i in range(10)]
-    peer = providing(daemon, "cols/")
-    for i, (reader, request) in enumerate(waits):
-        params = wanted(peer)
-        assert params["name"] == f"cols/{i}"
-        peer.put(params["name"])
-        reader.reply(request)
-
-
-def test_nobody_is_asked_for_what_only_itself_waits_for(daemon, provider):
-    provider.request("open", name="cols/a", wait_ms=LONG)
-    nothing_wanted(provider)
-    other = providing(daemon, "c")
-    assert wanted(other)["name"] == "cols/a"
-    other.close()
-    nothing_wanted(provider)
-    reader, request = waiting(daemon, "cols/a")
-    assert wanted(provider)["name"] == "cols/a"
-    provider.put("cols/a")
-    reader.reply(request)
-
-
-def test_a_name_that_is_deleted_is_asked_for_again(daemon, provider, peer):
-    reader, request = waiting(daemon, "cols/b")
-    number = wanted(provider)["request"]
-    made = peer.create("cols/b", bytes_layout(1))
-    peer.call("seal", lease=made["lease"])
-    assert provider.notification("unwanted")["params"]["request"] == number
-    reader.reply(request)
-    peer.call("delete", name="cols/b")
-    waiting(daemon, "cols/b")
-    assert wanted(provider)["name"] == "cols/b"
 
 
 @pytest.mark.root
@@ -557,7 +423,7 @@ def test_a_provider_that_is_not_looked_for_in_time(daemon, prefix):
     """A wait of 1 ms may be over before; only a provider of the name can be behind with it."""
     providing(daemon, prefix)
     reader = daemon.connect()
-    for n in range(200):
+    for n in range(50):
         message = reader.error("timeout", "open", name=f"cols/{n}", wait_ms=1).message
         assert "is behind" not in message, message
 
@@ -792,7 +658,7 @@ class Program:
             self.check()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(12))
 # RELIABILITY.md: A provider 1
 def test_random_programs(daemon, seed):
     Program(daemon, seed).run(60)

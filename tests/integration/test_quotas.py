@@ -46,39 +46,6 @@ def test_bytes(daemon_factory):
     peer.create_object("more", bytes_layout(9 * MIB))
 
 
-def test_bytes_count_for_who_made_them_and_once(daemon_factory):
-    daemon = daemon_factory("--quota", "default:bytes=20M")
-    peer = daemon.connect()
-    uid = os.geteuid()
-    peer.create_object("a", bytes_layout(12 * MIB))
-    peer.call("alias", name="b", of="a")
-    peer.call("alias", name="c", of="a")
-    assert used_by(peer, uid)["objects"][0] == 3
-    assert used_by(peer, uid)[DEVICE][0] == 12 * MIB
-    opened = daemon.connect().open_object("c")
-    peer.call("delete", names=["a", "b", "c"])
-    assert used_by(peer, uid)[DEVICE][0] == 12 * MIB, "somebody reads it"
-    opened.release()
-    assert used_by(peer, uid)[DEVICE][0] == 0
-    lease = peer.call("create", name="unsealed", layout=bytes_layout(12 * MIB))["lease"]
-    past(peer, "user_bytes", [], "create", name="more", layout=bytes_layout(12 * MIB))
-    peer.call("release", lease=lease)
-    assert used_by(peer, uid)[DEVICE][0] == 0
-
-
-def test_a_failed_seal_and_a_dead_client_leave_no_debt(daemon_factory):
-    daemon = daemon_factory("--quota", "default:bytes=20M")
-    peer, other = daemon.connect(), daemon.connect()
-    peer.put("taken")
-    other.call("create", name="b", layout=bytes_layout(12 * MIB))
-    other.close()
-    lease = peer.call("create", name="c", layout=bytes_layout(12 * MIB))["lease"]
-    peer.put("c")
-    assert peer.error("exists", "seal", lease=lease)
-    peer.call("release", lease=lease)
-    assert used_by(peer, os.geteuid())[DEVICE][0] == 512
-
-
 def test_spilled_bytes_count_as_before(daemon_factory, directory):
     """Wherever the content is; restored, it is charged no second time."""
     daemon = daemon_factory("--tier", f"disk:256M:{directory}", "--quota", "default:bytes=100M")
@@ -146,18 +113,6 @@ def test_one_users_own_quota(daemon_factory):
     assert limits["user_objects"] == 5 and limits["user_bytes"] == 8 * MIB
     admin.call("delete", names=[f"one/{i}" for i in range(5)])
     assert used_by(one, 1001)["objects"] == (0, 5)
-
-
-@pytest.mark.root
-def test_what_another_has_an_alias_of_counts_for_that_one(daemon_factory):
-    daemon = daemon_factory("--quota", "default:bytes=8M")
-    one, two = daemon.connect_as(1001, 1001), daemon.connect_as(1002, 1002)
-    one.create_object("a", bytes_layout(6 * MIB), mode="0644")
-    two.call("alias", name="b", of="a")
-    two.open_object("a")
-    one.call("delete", name="a")
-    assert used_by(one, 1001)[DEVICE][0] == 0 and used_by(one, 1001)["objects"][0] == 1
-    assert used_by(two, 1002)[DEVICE][0] == 6 * MIB and used_by(two, 1002)["objects"][0] == 1
 
 
 def test_objects_larger_than_the_device(daemon_factory):

@@ -75,14 +75,6 @@ def test_several_handles(daemon, peer, memfd):
     assert opened.read("columns[1].data") == b"ba" * 50
 
 
-def test_it_outlives_the_producer(daemon, memfd):
-    producer = daemon.connect()
-    fd = memfd(b"stays".ljust(4096))
-    producer.call("register", fds=[fd], name="r", layout=layout(4096), handles=[handle(4096)])
-    producer.close()
-    assert daemon.connect().open_object("r").read()[:5] == b"stays"
-
-
 def test_its_descriptor_goes_with_the_object(daemon, peer, memfd):
     before = daemon.fds()["memory"]
     fd = memfd(bytes(4096))
@@ -96,17 +88,6 @@ def test_its_descriptor_goes_with_the_object(daemon, peer, memfd):
     reader.call("unmap", segments=[opened.layout["data"]["segment"]])
     peer.call("trim")
     assert daemon.fds()["memory"] == before
-
-
-def test_readers_cannot_write(daemon, peer, memfd):
-    fd = memfd(bytes(4096))
-    peer.call("register", fds=[fd], name="r", layout=layout(4096), handles=[handle(4096)])
-    reader = daemon.connect()
-    opened = reader.open_object("r")
-    segment = reader.segment(opened.layout["data"]["segment"])
-    with pytest.raises(OSError):
-        os.pwrite(segment.fd, b"x", 0)
-    assert fcntl.fcntl(segment.fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
 
 
 def test_without_the_seal(peer, memfd):
@@ -194,26 +175,6 @@ def test_name_taken_and_replace(daemon, peer, memfd):
     peer.error("exists", "register", fds=[memfd(b"new".ljust(4096))], **params)
     peer.call("register", fds=[memfd(b"new".ljust(4096))], replace=True, **params)
     assert daemon.connect().open_object("r").read()[:3] == b"new"
-
-
-def test_it_is_watched_listed_and_deleted_like_any(daemon, peer, memfd):
-    watcher = daemon.connect()
-    watcher.call("watch")
-    peer.call("register", fds=[memfd(bytes(4096))], name="r", layout=layout(4096),
-              handles=[handle(4096)], mode="0644")
-    assert [e[:2] for e in watcher.events(2)] == [("synced", None), ("sealed", "r")]
-    assert peer.call("list")["objects"][0]["mode"] == "0644"
-    peer.call("delete", name="r")
-    assert watcher.events(1)[0][:2] == ("deleted", "r")
-
-
-def test_alias_of_it(daemon, peer, memfd):
-    fd = memfd(bytes(range(256)) * 16)
-    peer.call("register", fds=[fd], name="r", layout=layout(4096), handles=[handle(4096)])
-    peer.call("alias", name="part", of="r", slice={"offset": 10, "length": 5})
-    peer.call("delete", name="r")
-    opened = daemon.connect().open_object("part")
-    assert opened.read()[:5] == bytes(range(10, 15))
 
 
 def test_the_same_memfd_twice(daemon, peer, memfd):

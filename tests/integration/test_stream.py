@@ -238,30 +238,6 @@ def test_the_dead_do_not_take_part(daemon):
     assert told["writer"] == 2 and [claim["reader"] for claim in told["claims"]] == [0]
 
 
-@pytest.mark.host_only("gpubufctl has no driver in these tests")
-@pytest.mark.parametrize("lie", ["a frame in no slot", "a bell without a frame"])
-def test_a_writer_lies(daemon, lie):
-    """Readers are told, or wait: they do not turn round and round."""
-    peer = daemon.connect()
-    make(peer)
-    _, told = write(peer)
-    page = peer.joined["page"]
-    if lie == "a frame in no slot":
-        os.pwrite(page, struct.pack("<Q", (told["writer"] << 40 | 1) << 7 | 3), 0)
-    else:
-        os.pwrite(page, struct.pack("<I", 12345), 8)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    args = [BUILD / "bin/gpubufctl", "--socket", daemon.path, "tail", "cam0"]
-    seconds = "60" if lie == "a frame in no slot" else "2"
-    tail = subprocess.run(["timeout", seconds, *args], capture_output=True, text=True, timeout=120)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if lie == "a frame in no slot":
-        assert tail.returncode == 3 and "announces a frame that is in no slot" in tail.stderr
-    else:
-        assert tail.returncode == 124
-        assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.2
-
-
 @pytest.mark.hunt
 def test_kills(daemon_factory):
     """Readers and writers are killed at any moment: no frame is torn, and readers that are waited for miss none."""

@@ -211,15 +211,6 @@ def test_a_name_goes_with_its_older_versions(daemon, peer):
     assert peer.used() == 0
 
 
-def test_events_are_about_current_versions(daemon, peer):
-    made = [seal(peer, step, 3) for step in range(3)]
-    watch = daemon.connect()
-    watch.call("watch", existing=False)
-    peer.call("delete", name="w", version=made[1])
-    assert labels(peer) == ["step-2", "step-0"]
-    watch.no_notification()
-
-
 def test_a_waiting_reader_gets_the_label(daemon, peer):
     seal(peer, 1, 2)
     reader = daemon.connect()

@@ -4,8 +4,6 @@ import pytest
 
 from peer import bytes_layout
 
-MIB = 1 << 20
-
 
 def told(events):
     return [(kind, name) for kind, name, _ in events]
@@ -20,22 +18,6 @@ def test_what_exists_is_told_first(daemon, peer):
     assert sorted(told(events[:3])) == [("sealed", "a"), ("sealed", "b"), ("sealed", "c/d")]
     assert events[3][0] == "synced"
     assert all(e[2]["watch"] == watch for e in events)
-
-
-def test_then_what_happens_in_order(daemon, peer):
-    watcher = daemon.connect()
-    watcher.call("watch")
-    assert watcher.events(1)[0][0] == "synced"
-    for i in range(50):
-        peer.put(f"n/{i}")
-        if i % 2:
-            peer.call("delete", name=f"n/{i}")
-    expected = []
-    for i in range(50):
-        expected.append(("sealed", f"n/{i}"))
-        if i % 2:
-            expected.append(("deleted", f"n/{i}"))
-    assert told(watcher.events(75)) == expected
 
 
 def test_the_object_is_told_without_its_layout(daemon, peer):
@@ -57,30 +39,6 @@ def test_unsealed_and_aborted_are_not_told(daemon, peer):
     peer.call("seal", lease=two)
     assert told(watcher.events(2)) == [("synced", None), ("sealed", "two")]
     watcher.no_notification()
-
-
-def test_replace(daemon, peer):
-    """A new version is sealed; a watcher that keeps the last one told has the truth."""
-    first = peer.put("a")
-    watcher = daemon.connect()
-    watcher.call("watch")
-    watcher.events(2)
-    second = peer.put("a", replace=True)
-    peer.put("end")
-    state = {"a": first}
-    while True:
-        ((kind, name, params),) = watcher.events(1)
-        if name == "end":
-            break
-        assert name == "a"
-        if kind == "sealed":
-            state["a"] = params["object"]["version"]
-        else:
-            assert kind == "deleted"
-            assert params["object"]["version"] == first
-            if state.get("a") == first:
-                del state["a"]
-    assert state == {"a": second}
 
 
 def test_prefix(daemon, peer):
@@ -109,15 +67,6 @@ def test_kinds(daemon, peer):
     events += told(watcher.events(2 - len(events)))
     assert events == [("deleted", "old"), ("deleted", "new")]
     watcher.no_notification()
-
-
-def test_evicted(daemon, peer):
-    watcher = daemon.connect()
-    watcher.call("watch", kinds=["evicted"], prefix="")
-    peer.create_object("old", bytes_layout(40 * MIB), evict="drop")
-    peer.create_object("new", bytes_layout(40 * MIB), evict="drop")
-    events = [e for e in watcher.events(1) if e[0] != "synced"] or watcher.events(1)
-    assert told(events) == [("evicted", "old")]
 
 
 def test_unwatch(daemon, peer):
@@ -151,23 +100,6 @@ def test_several_watches(daemon, peer):
     watcher.no_notification()
 
 
-def test_one_watches_oneself(peer):
-    peer.call("watch")
-    peer.put("a")
-    peer.call("delete", name="a")
-    assert told(peer.events(3)) == [("synced", None), ("sealed", "a"), ("deleted", "a")]
-
-
-def test_a_seal_is_told_before_its_own_reply_or_after_but_once(daemon, peer):
-    watchers = [daemon.connect() for _ in range(8)]
-    for watcher in watchers:
-        watcher.call("watch", prefix="once")
-    peer.put("once")
-    for watcher in watchers:
-        assert told(watcher.events(2)) == [("synced", None), ("sealed", "once")]
-        watcher.no_notification()
-
-
 def test_a_thousand_that_exist(daemon, peer):
     peer.put("source")
     names = [f"n/{i}" for i in range(1000)]
@@ -178,14 +110,6 @@ def test_a_thousand_that_exist(daemon, peer):
     events = told(watcher.events(1001))
     assert sorted(n for _, n in events[:1000]) == sorted(names)
     assert events[1000] == ("synced", None)
-
-
-@pytest.mark.parametrize("params", [
-    {"prefix": 1}, {"kinds": "sealed"}, {"kinds": ["none"]},
-    {"kinds": [1]}, {"name": "a"},
-], ids=str)
-def test_bad_params(shared_peer, params):
-    assert "params" in shared_peer.error("invalid", "watch", **params).message
 
 
 # ---- numbers -----------------------------------------------------------------------------------

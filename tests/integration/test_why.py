@@ -1,14 +1,12 @@
 """why: what keeps an object where it is, or what leaves before it does."""
 
 import os
-import time
 
 import pytest
 
 import device as test_device
-from peer import DEADLINE, Peer, bytes_layout
+from peer import Peer
 
-MIB = 1 << 20
 BELOW = "host" if test_device.ON_GPU else "disk"
 
 
@@ -43,6 +41,7 @@ def test_it_takes_no_lease_and_is_no_use(daemon, peer):
     peer.put("a")
     peer.put("b")
     for _ in range(3):
+        peer.call("stat", name="a")
         told = peer.call("stat", why=True, name="a")
     assert told["before"]["objects"] == 0 and peer.call("leases")["leases"] == []
     listed = peer.call("list", limit=1)["objects"][0]
@@ -143,6 +142,7 @@ def tiered(daemon_factory, directory):
     return daemon_factory(*options)
 
 
+@pytest.mark.on_gpus
 def test_tiers(tiered):
     peer = tiered.connect()
     for name in "abc":
@@ -166,37 +166,6 @@ def test_tiers(tiered):
     peer.call("set", pinned=True, name="a")
     told = peer.call("stat", why=True, name="a")
     assert told["evictable"] is False and kinds(told) == ["pinned", "last_tier"] and "before" not in told
-
-
-def test_a_time_to_live(peer):
-    peer.put("a", ttl_ms=100000)
-    peer.put("b")
-    assert 50000 < peer.call("stat", why=True, name="a")["expires_ms"] <= 100000
-    assert "expires_ms" not in peer.call("stat", why=True, name="b")
-
-
-def test_a_request_that_waits(tiered):
-    """`open` of several keeps none of them while it waits for the room of others."""
-    peer = tiered.connect()
-    for name in "ab":
-        with Peer(tiered.path) as producer:
-            producer.create_object(name, bytes_layout(30 * MIB), b"x")
-        peer.call("move", name=name)
-    kept = tiered.connect()
-    kept.create("kept", bytes_layout(30 * MIB))
-    end = time.monotonic() + DEADLINE
-    with Peer(tiered.path) as waiting:
-        waiting.request("open", names=["a", "b"], wait_ms=60000)
-        while True:
-            told = peer.call("stat", why=True, name="a")
-            if told["evictable"] and told["object"]["tier"] == "device":
-                break
-            assert time.monotonic() < end, told
-        assert told["reasons"] == []
-
-
-def test_not_there(peer):
-    assert peer.error("not_found", "stat", why=True, name="none").data["name"] == "none"
 
 
 @pytest.mark.root
