@@ -40,8 +40,11 @@ static struct options options;
 
 /* ---- what attackers do ---- */
 
+#define QUEUED 8192 /* bytes of short requests on a connection */
+
 /* Sends a text over and over, on several connections, and takes in what comes unless it is `deaf`.
-   A connection that was closed is made anew. Never returns. */
+   A connection that was closed is made anew. The daemon never waits for more to do, and when an
+   attack is over it soon has done what is left of it. Never returns. */
 struct pump {
     const char *text;
     size_t length, connections;
@@ -58,6 +61,7 @@ static void pump(const struct pump *pump)
     struct pollfd *polls = allocate(pump->connections, sizeof(*polls));
     size_t *sent = allocate(pump->connections, sizeof(*sent));
     char *buffer = allocate(1, MEBIBYTE);
+    const int queued = QUEUED;
 
     for (size_t i = 0; i < pump->connections; i++)
         polls[i].fd = -1;
@@ -68,6 +72,8 @@ static void pump(const struct pump *pump)
 
             if (one->fd < 0) {
                 one->fd = join();
+                if (pump->length <= 65536)
+                    setsockopt(one->fd, SOL_SOCKET, SO_SNDBUF, &queued, sizeof(queued));
                 one->events = pump->deaf ? POLLOUT : POLLIN | POLLOUT;
                 one->revents = POLLOUT;
                 sent[i] = 0;
