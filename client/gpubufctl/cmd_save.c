@@ -316,11 +316,11 @@ void gb_cmd_save(struct gb_cli *cli, struct gb_cli_args *args)
         gb_cli_fail(GB_STATUS_FAILED, "no object's name starts with \"%s\"", prefix);
     save.entries = cJSON_CreateArray();
     save.gone = cJSON_CreateArray();
+    watch_signals();
     make_directory(&save, args->value[1]);
     check_target(&save, args->option[REPLACE] != NULL);
     GB_CJSON_EACH(object, objects)
         save.total += (uint64_t)gb_cjson_int_of(object, "bytes", 0);
-    watch_signals();
     gb_progress_begin(&save.progress, "save", save.total);
     save_objects(&save, objects);
     gb_progress_end(&save.progress);
