@@ -11,6 +11,7 @@ READ = {
     "cr only": (b'a,b\r1,2\r', "int64,int64", b'a,b\n1,2\n'),
     "bom": (b'\xef\xbb\xbfa,b\n1,2\n', "int64,int64", b'a,b\n1,2\n'),
     "quoted newline": (b'a,b\n"x\ny",2\n', "utf8,int64", b'a,b\n"x\ny",2\n'),
+    "quoted crlf": (b'a,b\n"x\r\ny",2\n', "utf8,int64", b'a,b\n"x\r\ny",2\n'),
     "quoted comma": (b'a,b\n"x,y",2\n', "utf8,int64", b'a,b\n"x,y",2\n'),
     "doubled quotes": (b'a\n"he said ""hi"""\n', "utf8", b'a\n"he said ""hi"""\n'),
     "blank lines": (b'a,b\n\n1,2\n\n', "int64,int64", b'a,b\n1,2\n'),
@@ -61,6 +62,8 @@ REFUSED = {
                          'line 2, field 1: a quote where none may be; a field with quotes is written "like ""this"""'),
     "ragged short": (b'a,b\n1\n', 'line 2: 1 field, but the header has 2'),
     "ragged long": (b'a,b\n1,2,3\n', 'line 2: 3 fields, but the header has 2'),
+    "behind a quoted newline": (b'a,b\n"x\ny",2\n1,2,3\n', 'line 4: 3 fields, but the header has 2'),
+    "a program": (b"\x7fELF\x02\x01\x01\0\0\0", 'line 1, field 1: a NUL byte, which no text has'),
     "dup names": (b'a,a\n1,2\n', 'line 1: two columns are called "a"; --rename-duplicates makes the second "a.1"'),
     "nul": (b'z\na\x00b\n', 'line 2, field 1: a NUL byte, which no text has'),
     "latin1": (b'z\n\xe9\n',
@@ -75,12 +78,13 @@ REFUSED = {
 def test_files_that_are_read(ctl, shared_peer, name):
     content, types, back = READ[name]
     file = ctl.file("nasty.csv", content)
-    ctl("put", "nasty", file, "--replace")
+    ctl("put", "nasty", file)
     columns = shared_peer.call("stat", name="nasty")["object"]["layout"]["columns"]
     assert ",".join(column["dtype"] for column in columns) == types
     assert ctl.raw("get", "nasty").stdout == back
-    ctl("put", "again", "-", "--format", "csv", "--replace", input=back)
-    assert ctl.raw("get", "again").stdout == back
+    if back != content:
+        ctl("put", "again", "-", "--format", "csv", input=back)
+        assert ctl.raw("get", "again").stdout == back
 
 
 @pytest.mark.parametrize("name", REFUSED)

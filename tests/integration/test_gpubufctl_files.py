@@ -5,7 +5,6 @@ checked by somebody else's reading of them.
 """
 
 import contextlib
-import csv
 import io
 import os
 import re
@@ -15,7 +14,7 @@ import numpy
 import pytest
 
 from conftest import ROOT
-from ctl import FAILED, GPUBUFCTL, USAGE, bytes_of_npy, read_csv
+from ctl import FAILED, GPUBUFCTL, OK, USAGE, bytes_of_npy, read_csv
 from peer import DEADLINE
 
 DATA = ROOT / "examples" / "data"
@@ -32,25 +31,22 @@ DTYPES = (
 def example(dtype, shape, order="C"):
     random = numpy.random.default_rng(7)
     dtype = numpy.dtype(dtype)
-    count = int(numpy.prod(shape, dtype=int))
-    data = random.bytes(count * dtype.itemsize)
-    array = numpy.frombuffer(data, dtype="u1") if dtype.kind == "b" else None
-    if array is not None:
-        array = (array & 1).astype("?")
-    else:
-        array = numpy.frombuffer(data, dtype=dtype)
-    return numpy.array(array.reshape(shape), order=order)
+    data = random.bytes(int(numpy.prod(shape, dtype=int)) * dtype.itemsize)
+    if dtype.kind == "b":
+        data = bytes(byte & 1 for byte in data)
+    return numpy.array(numpy.frombuffer(data, dtype=dtype).reshape(shape), order=order)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_npy_round_trip(ctl, dtype):
-    for shape, order in [((7,), "C"), ((3, 4), "C"), ((3, 4), "F"), ((2, 3, 4), "F"), ((), "C"),
-                         ((0,), "C"), ((0, 5), "F")]:
+    shapes = [((7,), "C"), ((2, 3, 4), "F")]
+    if dtype in ("?", "i2", "S5"):  # of any size; the rest is up to the dtype alone
+        shapes += [((3, 4), "C"), ((3, 4), "F"), ((), "C"), ((0,), "C"), ((0, 5), "F")]
+    for shape, order in shapes:
         array = example(dtype, shape, order)
         source = ctl.file("in.npy", bytes_of_npy(array))
         ctl("put", "--replace", "a", source)
-        ctl("get", "a", "-o", "out.npy")
-        back = numpy.load(os.path.join(ctl.directory, "out.npy"))
+        back = ctl.array("a")
         assert back.dtype == array.dtype and back.shape == array.shape
         assert back.tobytes() == array.tobytes()
 
@@ -62,9 +58,7 @@ def test_npy_of_the_other_byte_order(ctl, dtype):
         # Not by astype, which may change what a NaN carries.
         swapped = numpy.array(array, order=order).byteswap().view(array.dtype.newbyteorder(">"))
         ctl("put", "-r", "a", ctl.file("in.npy", bytes_of_npy(swapped)))
-        ctl("get", "a", "-o", "out.npy")
-        back = numpy.load(os.path.join(ctl.directory, "out.npy"))
-        assert back.tobytes() == array.tobytes()
+        assert ctl.array("a").tobytes() == array.tobytes()
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
@@ -79,8 +73,7 @@ def test_npy_versions(ctl, version):
 def test_npy_large_fortran(ctl):
     array = numpy.asfortranarray(numpy.arange(700 * 901, dtype="u4").reshape(700, 901))
     ctl("put", "a", ctl.file("in.npy", bytes_of_npy(array)))
-    ctl("get", "a", "-o", "out.npy")
-    assert (numpy.load(os.path.join(ctl.directory, "out.npy")) == array).all()
+    assert (ctl.array("a") == array).all()
 
 
 @pytest.mark.on_gpus
@@ -151,27 +144,6 @@ def test_csv_of_the_examples(ctl, name):
             assert a == b or float(a) == float(b), (expected, got)
 
 
-def test_csv_types(ctl):
-    text = (
-        "i,f,b,s,code,big,none,special\n"
-        "1,1.5,true,hello,007,9223372036854775808,,NaN\n"
-        ",,,,,,,\n"
-        '-9223372036854775808,-2e10,FALSE,"",+49,1,,-inf\n'
-    )
-    ctl("put", "t", "-", "--format", "csv", input=text.encode())
-    shown = ctl.json("show", "t")["columns"]
-    assert [(c["name"], c["dtype"], c["nulls"]) for c in shown] == [
-        ("i", "int64", 1), ("f", "float64", 1), ("b", "bool", 1), ("s", "utf8", 1),
-        ("code", "utf8", 1), ("big", "uint64", 1), ("none", "utf8", 3), ("special", "float64", 1),
-    ]
-    assert ctl("get", "t") == (
-        "i,f,b,s,code,big,none,special\n"
-        "1,1.5,true,hello,007,9223372036854775808,,nan\n"
-        ",,,,,,,\n"
-        '-9223372036854775808,-20000000000.0,false,"",+49,1,,-inf\n'
-    )
-
-
 def test_a_dtype_does_not_go_with_a_file_that_has_types(ctl, tmp_path):
     """Taken as raw, the text of a CSV file would be published as numbers."""
     csv_file = tmp_path / "q.csv"
@@ -181,58 +153,6 @@ def test_a_dtype_does_not_go_with_a_file_that_has_types(ctl, tmp_path):
     assert ctl.names() == []
     ctl("put", "q", str(csv_file), "--dtype", "uint8", "--format", "raw")
     assert ctl.raw("get", "q", "--format", "raw").stdout == csv_file.read_bytes()
-
-
-def test_csv_quoting_survives(ctl):
-    fields = ["plain", "with, comma", 'with "quotes"', "two\nlines", "cr\r\nlf", " spaces ", "ü日本",
-              "tab\there"]
-    out = io.StringIO(newline="")
-    writer = csv.writer(out)
-    writer.writerow(["name, of it", "n"])
-    for i, field in enumerate(fields):
-        writer.writerow([field, i])
-    ctl("put", "t", "-", "-f", "csv", input=b"\xef\xbb\xbf" + out.getvalue().encode())
-    assert read_csv(ctl.raw("get", "t").stdout.decode()) == read_csv(out.getvalue())
-    once = ctl.raw("get", "t").stdout
-    ctl("put", "again", "-", "-f", "csv", input=once)
-    assert ctl.raw("get", "again").stdout == once
-
-
-def test_csv_of_one_column_keeps_its_nulls(ctl):
-    ctl("put", "t", "-", "-f", "csv", input=b"x\n1\n\n3\n")
-    assert ctl.json("show", "t")["columns"][0]["nulls"] == 1
-    assert ctl("get", "t") == "x\n1\n\n3\n"
-    ctl("get", "t", "-c", "x", "-o", "x.csv")
-    ctl("put", "u", "x.csv")
-    assert ctl.json("show", "u")["columns"] == ctl.json("show", "t")["columns"]
-
-
-def test_csv_without_rows(ctl):
-    ctl("put", "t", "-", "-f", "csv", input=b"a,b\n")
-    assert ctl("get", "t") == "a,b\n"
-    assert "0 rows × 2 columns" in ctl("show", "t")
-
-
-@pytest.mark.parametrize(
-    "content, sentence",
-    [
-        (b"", "is empty"),
-        (b"\n\n", "is empty"),
-        (b"a,b\n1,2\n3\n", "line 3: 1 field, but the header has 2"),
-        (b'a,b\n"x\ny",2\n1,2,3\n', "line 4: 3 fields"),
-        (b'a,b\n1,"2\n', "line 2, field 2: a quoted field that does not end"),
-        (b'a,b\n1,2"3\n', "line 2, field 2: a quote"),
-        (b"a,a\n1,2\n", 'two columns are called "a"'),
-        (b"a,b\n1,\xff\n", "line 2, field 2: not UTF-8"),
-        (b"a,b\n1,\0\n", "line 2, field 2: a NUL byte"),
-        (b"\x7fELF\x02\x01\x01\0\0\0", "line 1, field 1: a NUL byte"),
-        (",".join(f"c{i}" for i in range(4097)).encode(), "more than 4096 columns"),
-    ],
-)
-def test_csv_broken(ctl, content, sentence):
-    message = ctl.fails(FAILED, "put", "x", ctl.file("broken.csv", content))
-    assert sentence in message and "broken.csv" in message
-    assert ctl.names() == []
 
 
 # ---- raw ---------------------------------------------------------------------------------------
@@ -245,8 +165,7 @@ def test_raw_bytes(ctl):
     ctl("put", "b", "-", input=content)
     with open(path, "rb") as file:  # a file in its middle
         file.seek(100)
-        subprocess.run([str(GPUBUFCTL), "put", "c", "-"], stdin=file, env=ctl.env, check=True,
-                       capture_output=True, timeout=DEADLINE)
+        assert ctl.start("put", "c", "-", stdin=file, stdout=subprocess.DEVNULL).wait(DEADLINE) == OK
     assert ctl.raw("get", "a").stdout == content
     assert ctl.raw("get", "b").stdout == content
     assert ctl.raw("get", "c").stdout == content[100:]
@@ -264,33 +183,20 @@ def test_raw_with_a_type(ctl):
     ctl("put", "grid", path, "--dtype", "float32", "--shape", "3,4")
     assert ctl.json("show", "grid")["shape"] == [3, 4]
     ctl("put", "piped", "-", "--dtype", "float32", "--shape", "3x4", input=array.tobytes())
-    ctl("get", "piped", "-o", "out.npy")
-    assert (numpy.load(os.path.join(ctl.directory, "out.npy")) == array.reshape(3, 4)).all()
+    assert (ctl.array("piped") == array.reshape(3, 4)).all()
     ctl("put", "dates", "-", "--dtype", "date32", "--kind", "column",
         input=numpy.array([0, 15340], dtype="i4").tobytes())
     assert ctl("get", "dates", "-f", "csv") == "value\n1970-01-01\n2012-01-01\n"
     ctl("put", "half", "-", "--dtype", "bfloat16", input=b"\x80\x3f\x00\x40")
-    assert ctl("get", "half", "-f", "csv") == "value\n1.0\n2.0\n"
     assert "NumPy has no bfloat16" in ctl.fails(FAILED, "get", "half", "-o", "x.npy")
     assert not os.path.exists(os.path.join(ctl.directory, "x.npy"))
 
 
 def test_small_floats(ctl):
-    ctl("put", "e4m3", "-", "--dtype", "float8_e4m3fn", input=bytes([0x38, 0xb8, 0x7e, 0x7f, 0x01]))
-    assert ctl("get", "e4m3", "-f", "csv") == "value\n1.0\n-1.0\n448.0\nnan\n0.001953125\n"
-    ctl("put", "e8m0", "-", "--dtype", "float8_e8m0fnu", input=bytes([127, 128, 120]))
-    assert ctl("get", "e8m0", "-f", "csv") == "value\n1.0\n2.0\n0.0078125\n"
-    # The first element is in the low half of a byte.
+    """The first element is in the low half of a byte; test_gpubufctl_types.py has every value of each type."""
     ctl("put", "e2m1", "-", "--dtype", "float4_e2m1fn", "--shape", "2,4", input=b"\x10\x32\x54\xf6")
     assert ctl.json("show", "e2m1")["shape"] == [2, 4]
     assert ctl("get", "e2m1", "-f", "csv") == "0,1,2,3\n0.0,0.5,1.0,1.5\n2.0,3.0,4.0,-6.0\n"
-    ctl("get", "e2m1", "-f", "raw", "-o", "packed.raw")
-    with open(os.path.join(ctl.directory, "packed.raw"), "rb") as file:
-        assert file.read() == b"\x10\x32\x54\xf6"
-    ctl("put", "line", "-", "--dtype", "float6_e3m2fn", input=b"abcdef")
-    assert ctl.json("show", "line")["shape"] == [8]
-    # 0x636261 in groups of six bits: 0x21, 0x09, 0x36, 0x18
-    assert ctl("get", "line", "-f", "csv").split("\n")[1:5] == ["-0.0625", "0.625", "-6.0", "8.0"]
     assert "NumPy has no float4_e2m1fn" in ctl.fails(FAILED, "get", "e2m1", "-o", "x.npy")
     for shape in ("3", "4,1"):
         message = ctl.fails(FAILED, "put", "odd", "-", "--dtype", "float4_e2m1fn", "--shape", shape, input=b"ab")
@@ -365,6 +271,5 @@ def test_get_takes_the_file_as_put_does(ctl):
     ctl("put", "piped", ctl.file("in.bin", b"abc"))
     assert ctl("get", "piped", "-") == "abc"
     ctl("get", "piped", "out.bin")
-    with open(os.path.join(ctl.directory, "out.bin"), "rb") as file:
-        assert file.read() == b"abc"
+    assert ctl.read("out.bin") == b"abc"
     assert "the file is said twice" in ctl.fails(USAGE, "get", "piped", "a", "-o", "b")

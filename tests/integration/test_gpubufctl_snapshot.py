@@ -9,8 +9,8 @@ import subprocess
 import pytest
 
 import device as test_device
-from ctl import FAILED, GPUBUFCTL, OK, USAGE, Ctl
-from peer import DEADLINE, wait_until
+from ctl import FAILED, OK, USAGE, Ctl
+from peer import DEADLINE, Peer, wait_until
 from test_bundle import FILE, publish as publish_bundle
 from test_gpubufctl_types import nested, register_by_columns, words
 
@@ -24,25 +24,24 @@ def rows(count):
 
 
 def contents(ctl):
-    """Each object's content as shown: text; bytes and long arrays as they are."""
+    """Each object's content: text; bundles, bytes and long arrays as they are."""
     shown = {}
-    for name in ctl.names():
-        told = ctl.json("show", name)
-        if told["kind"] == "bundle":
-            shown[name] = {key: told[key] for key in told if key != "version"}
-        elif told["kind"] == "bytes" or told["length"] > 100_000:  # as text, millions of numbers take seconds
-            ctl("get", name, "-f", "raw", "-o", "bytes")
-            with open(os.path.join(ctl.directory, "bytes"), "rb") as file:
-                shown[name] = file.read()
-        else:
-            shown[name] = ctl("--json", "get", name)
+    with Peer(ctl.path) as peer:
+        for name in ctl.names():
+            layout = peer.call("stat", name=name)["object"]["layout"]
+            if layout["kind"] in ("bundle", "bytes") or layout["kind"] == "array" and layout["shape"][0] > 100_000:
+                ctl("get", name, "-f", "raw", "-o", "bytes")  # as text, millions of numbers take seconds
+                shown[name] = ctl.read("bytes")
+            else:
+                shown[name] = ctl("--json", "get", name)
     return shown
 
 
 def options(ctl):
     kept = ("mode", "evict", "pinned", "ttl_ms", "share", "device", "final", "label", "keep")
-    return {name: {key: value for key, value in ctl.json("stat", name).items() if key in kept}
-            for name in ctl.names()}
+    with Peer(ctl.path) as peer:
+        return {name: {key: value for key, value in peer.call("stat", name=name)["object"].items() if key in kept}
+                for name in ctl.names()}
 
 
 def publish_all(ctl, peer):
@@ -62,13 +61,11 @@ def publish_all(ctl, peer):
     for i, part in enumerate(["0:1", "1:3", "2:3"]):
         ctl("alias", f"d/nested.{i}", "n", "--slice", part)
     mask = {"kind": "array", "dtype": "int16", "shape": [5, 5], "mask": {}}
-    made = peer.create("d/masked", mask, {"data": words("h", *range(25)), "mask": b"\x2e\x9a\x55\x01"})
-    peer.call("seal", lease=made["lease"], release=True)
+    peer.create_object("d/masked", mask, {"data": words("h", *range(25)), "mask": b"\x2e\x9a\x55\x01"})
     ctl("alias", "d/masked.1", "d/masked", "--slice", "2:4")
     meta = {"kind": "table", "length": 1, "metadata": {"made": "by ä \"test\""},
             "columns": [{"name": "a", "dtype": "int8", "length": 1, "metadata": {"unit": "m"}}]}
-    made = peer.create("d/meta", meta, {"columns[0].data": b"\x07"})
-    peer.call("seal", lease=made["lease"], release=True)
+    peer.create_object("d/meta", meta, {"columns[0].data": b"\x07"})
     publish_bundle(peer, "d/model", FILE)
     ctl("rm", "n")
 
@@ -84,9 +81,9 @@ def test_a_snapshot_on_another_daemon(daemon_factory, tmp_path):
     assert said.startswith(f"saved {len(before)} objects, ") and said.endswith(" in snap\n")
     assert sorted(os.listdir(ctl.directory)).count("snap") == 1
     assert [name for name in os.listdir(ctl.directory) if name.startswith(".snap")] == []
-    manifest = json.loads(read(ctl, "snap", "manifest.json"))
+    manifest = json.loads(ctl.read("snap", "manifest.json"))
     (model,) = [entry for entry in manifest["objects"] if entry["name"] == "d/model"]
-    assert read(ctl, "snap", model["file"]) == FILE
+    assert ctl.read("snap", model["file"]) == FILE
     assert other("load", "snap").startswith(f"loaded {len(before)} objects, ")
     assert contents(other) == before
     assert options(other) == kept
@@ -98,18 +95,7 @@ def test_a_snapshot_on_another_daemon(daemon_factory, tmp_path):
     other("save", "d/", "again")
     for name in os.listdir(os.path.join(ctl.directory, "snap")):
         if name.endswith(".data"):
-            one, two = (read(ctl, directory, name) for directory in ("snap", "again"))
-            assert one == two, name
-
-
-def read(ctl, *path):
-    with open(os.path.join(ctl.directory, *path), "rb") as file:
-        return file.read()
-
-
-def write(ctl, content, *path):
-    with open(os.path.join(ctl.directory, *path), "wb") as file:
-        file.write(content)
+            assert ctl.read("snap", name) == ctl.read("again", name), name
 
 
 def test_a_slice_is_saved_without_the_rest(ctl):
@@ -168,10 +154,10 @@ def test_what_is_damaged_is_refused(ctl):
         ctl("put", name, ctl.file("small.csv", SMALL))
     ctl("save", "", "snap")
     ctl("rm", "a", "b")
-    good = read(ctl, "snap", "000002.data")
+    good = ctl.read("snap", "000002.data")
 
     def spoilt(content, sentence):
-        write(ctl, content, "snap", "000002.data")
+        ctl.file("snap/000002.data", content)
         done = ctl.raw("load", "-r", "snap")
         assert done.returncode == FAILED and b"loaded 1 object, " in done.stdout
         told = done.stderr.decode()
@@ -181,7 +167,7 @@ def test_what_is_damaged_is_refused(ctl):
     spoilt(good[:-1], f"is cut short at byte {len(good) - 1}")
     spoilt(b"", "is cut short at byte 0")
     spoilt(good + b"x", f"goes on after byte {len(good)}")
-    manifest = json.loads(read(ctl, "snap", "manifest.json"))
+    manifest = json.loads(ctl.read("snap", "manifest.json"))
     columns = manifest["objects"][1]["layout"]["columns"]
     assert [column["name"] for column in columns] == ["name", "count", "flag"]
     end = len(good) - 1  # of the last column's data
@@ -212,7 +198,7 @@ def test_a_damaged_manifest(ctl, change, sentence):
     ctl("put", "a", ctl.file("small.csv", SMALL))
     ctl("save", "a", "snap")
     ctl("rm", "a")
-    write(ctl, change(read(ctl, "snap", "manifest.json")), "snap", "manifest.json")
+    ctl.file("snap/manifest.json", change(ctl.read("snap", "manifest.json")))
     assert sentence in ctl.fails(FAILED, "load", "snap")
     assert ctl.names() == []
 
@@ -226,8 +212,7 @@ def test_no_snapshot_at_all(ctl):
 def test_a_signal_leaves_nothing(ctl, tmp_path):
     """The object is large enough for the signal to come while it is written, mostly."""
     ctl("put", "a", ctl.file("large", bytes(48 << 20)))
-    run = subprocess.Popen([str(GPUBUFCTL), "save", "a", "snap"], env=ctl.env, cwd=ctl.directory,
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run = ctl.start("save", "a", "snap", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def under_way():
         return run.poll() is not None or any(name.startswith(".snap") for name in os.listdir(ctl.directory))
@@ -242,7 +227,6 @@ def test_a_signal_leaves_nothing(ctl, tmp_path):
         assert b"interrupted" in error and not os.path.exists(os.path.join(ctl.directory, "snap"))
 
 
-@pytest.mark.host_only("registers a memfd")
 def test_an_array_with_strides(ctl, shared_peer):
     os.close(register_by_columns(shared_peer))
     before = ctl("get", "f", "-f", "csv")
@@ -254,8 +238,7 @@ def test_an_array_with_strides(ctl, shared_peer):
 
 def test_offsets_that_make_no_sense(ctl, shared_peer):
     layout = {"kind": "column", "dtype": "utf8", "length": 2, "data": {"bytes": 3}}
-    made = shared_peer.create("bad", layout, {"offsets": words("i", 0, 1, 99), "data": b"abc"})
-    shared_peer.call("seal", lease=made["lease"], release=True)
+    shared_peer.create_object("bad", layout, {"offsets": words("i", 0, 1, 99), "data": b"abc"})
     assert "cannot save bad: its offsets 0 to 99 are not within 0 to 3" in ctl.fails(FAILED, "save", "bad", "snap")
     assert os.listdir(ctl.directory) == []
 
