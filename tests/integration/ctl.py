@@ -80,7 +80,7 @@ class Ctl:
             return file.read()
 
     def array(self, name, *words):
-        """What `get` writes of it, as NumPy reads that."""
+        """The array as NumPy reads it from the file that `get` writes."""
         import numpy  # which the core's tests do without
 
         self("get", name, "-o", "out.npy", *words)

@@ -433,7 +433,7 @@ def open_terminal():
 
 
 def all_of(parent):
-    """What comes on a terminal, to its end."""
+    """All that comes on a terminal, to its end."""
     text = b""
     while True:
         assert select.select([parent], [], [], DEADLINE)[0]
