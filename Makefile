@@ -508,8 +508,7 @@ release: ## all that a release consists of, in build/release: docs/RELEASING.md
 check-release: ## make the release twice, in two places, and compare every byte
 	@tests/packaging/check-release
 
-# The CUDA driver of the tests. Any program takes it for the real one if LD_LIBRARY_PATH has its
-# directory; test_fakecuda_stream always does, by DT_RPATH, which the sanitizers' dlopen honours.
+# The CUDA driver of the tests. Any program takes it for the real one if LD_LIBRARY_PATH has its directory.
 $(B)/fakecuda/libcuda.so.1: $(call objects,$(filter-out %/hip.c,$(FAKECUDA_SOURCES))) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
@@ -531,7 +530,6 @@ $(SHIM): tests/fault/shim.c $(B)/flags
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -D_GNU_SOURCE -std=gnu11 $(WARNINGS) $(if $(WERROR),-Werror) -O1 -g -fPIC -shared -o $@ $< -ldl
-FAKECUDA_RPATH := -Wl,--disable-new-dtags '-Wl,-rpath,$$ORIGIN/../../fakecuda'
 # A test named test_no_memory… gets to see, and to refuse, every allocation of what it links.
 NO_MEMORY_WRAP := $(foreach function,malloc calloc realloc strdup,-Wl$(comma)--wrap=$(function))
 
@@ -539,7 +537,6 @@ NO_MEMORY_WRAP := $(foreach function,malloc calloc realloc strdup,-Wl$(comma)--w
 CORE_TESTS := $(call programs,$(shell grep -LE '"client/(common|gateway|gpubufctl|node|peer|python)/|<cjson/' $(UNIT_SOURCES)))
 CORE_ARCHIVES := $(filter-out %/libctl.a,$(ARCHIVES))
 $(filter-out $(CORE_TESTS),$(UNIT_TESTS)): $(B)/obj/libctl.a
-$(UNIT_TESTS): | $(FAKECUDA)
 $(B)/tests/unit/test_lane: $(call objects,client/peer/lane.c client/peer/ucx.c)
 $(B)/tests/unit/test_dial: $(call objects,client/peer/dial.c)
 PEER_LINKS := $(addprefix client/peer/,content.c dial.c granted.c lane.c link.c outbox.c seldom.c sum_avx2.c tls.c ucx.c \
@@ -555,8 +552,7 @@ $(B)/tests/unit/test_view: $(call objects,client/peer/word.c)
 $(UNIT_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(UNIT_HELPERS)) $(CORE_ARCHIVES) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) $(if $(findstring fakecuda,$@),$(FAKECUDA_RPATH)) \
-		$(if $(findstring no_memory,$@),$(NO_MEMORY_WRAP)) $(WRAP_$(@F):%=-Wl,--wrap=%) \
+	$(Q)$(LINK) $(if $(findstring no_memory,$@),$(NO_MEMORY_WRAP)) $(WRAP_$(@F):%=-Wl,--wrap=%) \
 		-o $@ $(filter %.o,$^) \
 		-Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
 		$(CMOCKA_LIBS) $(DAEMON_LIBS) $(if $(filter $@,$(CORE_TESTS)),,$(CTL_LIBS))

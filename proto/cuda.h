@@ -61,8 +61,6 @@ enum gb_driver { GB_CUDA, GB_HIP, GB_DRIVERS };
     X(cuCtxGetCurrent, , 4000, hipGetDevice, (CUcontext *context))                                 \
     X(cuCtxGetDevice, , 2000, hipGetDevice, (CUdevice *device))                                    \
     X(cuCtxSynchronize, , 2000, hipDeviceSynchronize, (void))                                      \
-    X(cuCtxEnablePeerAccess, , 4000, hipDeviceEnablePeerAccess,                                    \
-      (CUcontext peer, unsigned int flags))                                                        \
     /* memory of the legacy kind, and what any pointer is */                                       \
     X(cuMemGetInfo, _v2, 3020, hipMemGetInfo, (size_t *available, size_t *total))                  \
     X(cuMemAlloc, _v2, 3020, hipMalloc, (CUdeviceptr *pointer, size_t bytes))                      \
@@ -108,8 +106,6 @@ enum gb_driver { GB_CUDA, GB_HIP, GB_DRIVERS };
       (CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned int flags))                   \
     X(cuStreamWriteValue32, _v2, 11070, hipStreamWriteValue32,                                     \
       (CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned int flags))                   \
-    X(cuLaunchHostFunc, , 10000, hipLaunchHostFunc,                                                \
-      (CUstream stream, CUhostFn function, void *data))                                            \
     X(cuEventCreate, , 2000, hipEventCreateWithFlags, (CUevent *event, unsigned int flags))        \
     X(cuEventDestroy, _v2, 4000, hipEventDestroy, (CUevent event))                                 \
     X(cuEventRecord, , 2000, hipEventRecord, (CUevent event, CUstream stream))                     \

@@ -173,7 +173,6 @@ typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
-typedef void (*CUhostFn)(void *);
 
 typedef unsigned int CUdevice_attribute;
 typedef unsigned int CUpointer_attribute;

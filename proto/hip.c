@@ -16,7 +16,6 @@
 #define AS(type, function) ((type)(void (*)(void))(function))
 
 typedef CUresult (*set_device)(int device);
-typedef CUresult (*peer_access)(int device, unsigned int flags);
 typedef CUresult (*memcpy_async)(CUdeviceptr, CUdeviceptr, size_t, int kind, CUstream);
 
 static struct gb_cuda hip; /* as it was loaded */
@@ -75,11 +74,6 @@ static CUresult pop(CUcontext *context)
         return CUDA_ERROR_INVALID_CONTEXT;
     (void)get_current(context);
     return AS(set_device, hip.cuCtxPushCurrent)(former[--depth]);
-}
-
-static CUresult enable_peer(CUcontext peer, unsigned int flags)
-{
-    return AS(peer_access, hip.cuCtxEnablePeerAccess)(device_of(peer), flags);
 }
 
 /* ---- what a device can, and what memory is ---- */
@@ -154,7 +148,6 @@ void gb_hip_adapt(struct gb_cuda *table)
     table->cuCtxPushCurrent = push;
     table->cuCtxPopCurrent = pop;
     table->cuCtxGetCurrent = get_current;
-    table->cuCtxEnablePeerAccess = enable_peer;
     table->cuDeviceGetAttribute = get_attribute;
     table->cuPointerGetAttributes = get_attributes;
     table->cuMemCreate = create;

@@ -86,8 +86,6 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal)
     close(context->fd);
     context->fd = -1;
     context->failed = CUDA_SUCCESS;
-    for (int i = 0; i < FC_DEVICES; i++)
-        context->peers[i] = false;
     return CUDA_SUCCESS;
 }
 
@@ -158,24 +156,4 @@ CUresult cuCtxSynchronize(void)
     struct fc_context *context;
     CUresult result = fc_context_current(&context);
     return result == CUDA_SUCCESS ? fc_context_drain(context) : result;
-}
-
-CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned int flags)
-{
-    FC_ENTER(cuCtxEnablePeerAccess);
-    FC_LOCKED;
-    struct fc_context *context, *peer = context_of(handle);
-    CUresult result = fc_context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!peer)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (flags)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (peer == context || !fc_settings.peer)
-        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-    if (context->peers[peer->device])
-        return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-    context->peers[peer->device] = true;
-    return CUDA_SUCCESS;
 }

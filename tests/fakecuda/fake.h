@@ -11,7 +11,7 @@
  *   settings.c  the environment; the gate that every driver function passes
  *   store.c     the shared directory: allocations, their liveness, what is used
  *   space.c     addresses: reservations, mappings, access, what a pointer is
- *   context.c   contexts and peers      stream.c  streams: queues and their threads
+ *   context.c   contexts                stream.c  streams: queues and their threads
  *   event.c     events                  copy.c    copies, and the kernels of fakecuda.h
  *   device.c    devices, errors, cuGetProcAddress
  *   vmm.c       cuMemCreate and kin     legacy.c  cuMemAlloc, its handles, host memory
@@ -182,7 +182,6 @@ struct fc_context { /* primary contexts, one for each device, static */
     bool ever; /* it was active once, so that its handle is valid */
     int fd;    /* the memory it takes, as a file of the store */
     CUresult failed;
-    bool peers[FC_DEVICES];
     struct fc_stream *null_stream, *thread_stream;
 };
 
@@ -203,7 +202,6 @@ struct fc_operation {
     void *data; /* freed with the operation if `owned` */
     bool owned;
     unsigned int value;
-    CUhostFn function;
     struct fc_event *event; /* counted */
     uint64_t sequence;
 };

@@ -83,14 +83,6 @@ HIP(hipDeviceGetAttribute, (int *value, int attribute, int device))
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-HIP(hipDeviceEnablePeerAccess, (int peer, unsigned int flags))
-{
-    CUcontext context;
-    CUresult result = cuDevicePrimaryCtxRetain(&context, peer);
-
-    return result == CUDA_SUCCESS ? cuCtxEnablePeerAccess(context, flags) : result;
-}
-
 HIP(hipPointerGetAttribute, (void *data, CUpointer_attribute attribute, CUdeviceptr pointer))
 {
     switch (attribute) {

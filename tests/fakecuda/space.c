@@ -130,18 +130,13 @@ CUresult fc_space_map(uintptr_t base, size_t bytes, int fd, int protection)
 
 /* ---- what a pointer is ---- */
 
-static bool may_reach(const struct fc_context *context, int device)
-{
-    return context->device == device || context->peers[device];
-}
-
 bool fc_space_allows(const struct fc_context *context, uintptr_t address, size_t bytes, bool write)
 {
     const struct fc_range *range = fc_range_at(address);
     if (!range || bytes > range->base + range->bytes - address)
         return false;
     if (range->kind != FC_RESERVED)
-        return (range->kind == FC_IMPORTED || may_reach(context, range->device)) &&
+        return (range->kind == FC_IMPORTED || context->device == range->device) &&
                address - range->base <= range->asked &&
                bytes <= range->asked - (address - range->base);
     unsigned int needed =

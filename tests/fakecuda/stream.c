@@ -332,23 +332,3 @@ CUresult cuStreamQuery(CUstream handle)
         result = CUDA_ERROR_NOT_READY;
     return result;
 }
-
-static CUresult run_host_function(struct fc_operation *operation)
-{
-    operation->function(operation->data);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data)
-{
-    FC_ENTER(cuLaunchHostFunc);
-    FC_LOCKED;
-    struct fc_stream *stream;
-    CUresult result = fc_stream_get(handle, &stream);
-    if (result == CUDA_SUCCESS && !function)
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result != CUDA_SUCCESS)
-        return result;
-    struct fc_operation operation = {.run = run_host_function, .function = function, .data = data};
-    return fc_stream_queue(stream, &operation);
-}

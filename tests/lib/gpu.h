@@ -21,8 +21,8 @@
 
 #include <dlfcn.h>
 
+#include "fakecuda.h"
 #include "harness.h"
-#include "tests/unit/fakecuda.h"
 
 /* In a child: the call must return `wanted`, else the child says what it returned and ends. */
 #define RETURNS(wanted, client, call)                                                              \

@@ -149,6 +149,15 @@ static inline void prepare(struct peer *peer, const char *part)
     free(answer);
 }
 
+/* A function that writes a request whose params are always the same. */
+#define ASK(function, method, params)                                                              \
+    static void function(void)                                                                     \
+    {                                                                                              \
+        begin_line(method);                                                                        \
+        gb_write_text(&line, params);                                                              \
+        end_line();                                                                                \
+    }
+
 static inline uint64_t number_after(const char *text, const char *key)
 {
     const char *at = strstr(text, key);
@@ -327,6 +336,31 @@ static inline void play(const struct ask *ask, uint64_t *request, uint64_t *whol
         *request = longest_request < *request ? longest_request : *request;
         *whole = longest_turn < *whole ? longest_turn : *whole;
     }
+}
+
+/* Plays each and prints its times; those that are in the way for longer than `most_us` fail the test. */
+static inline void play_all(const struct ask *asks, size_t count, uint64_t most_us)
+{
+    unsigned over = 0;
+
+    print_message("%-28s %12s %12s  us\n", "", "request", "turn");
+    for (size_t i = 0; i < count; i++) {
+        uint64_t request, whole;
+
+        play(&asks[i], &request, &whole);
+        print_message("%-28s %12.1f %12.1f%s\n", asks[i].name, (double)request / 1e3,
+                      (double)whole / 1e3, whole > BOUND_US * 1000 ? "  *" : "");
+        over += whole > most_us * 1000;
+    }
+    if (!SANITIZED)
+        assert_int_equal(over, 0);
+}
+
+static inline void end_world(void)
+{
+    peer_close(&asker);
+    inside_end(&inside);
+    gb_writer_end(&line);
 }
 
 #endif

@@ -25,21 +25,12 @@ static void prepare_full(void)
     prepare(&asker, "\"id\":1");
 }
 
-static void ask_large(void)
-{
-    begin_line("create");
-    gb_write_text(&line, "\"name\":\"large\",\"replace\":true,\"layout\":{\"kind\":\"bytes\","
-                         "\"bytes\":2000000}");
-    end_line();
-}
-
-static void ask_small(void)
-{
-    begin_line("create");
-    gb_write_text(&line, "\"name\":\"small\",\"replace\":true,\"layout\":{\"kind\":\"bytes\","
-                         "\"bytes\":64}");
-    end_line();
-}
+ASK(ask_large, "create",
+    "\"name\":\"large\",\"replace\":true,\"layout\":{\"kind\":\"bytes\","
+    "\"bytes\":2000000}")
+ASK(ask_small, "create",
+    "\"name\":\"small\",\"replace\":true,\"layout\":{\"kind\":\"bytes\","
+    "\"bytes\":64}")
 
 static void end_large(void)
 {
@@ -55,18 +46,11 @@ TEST(test_eviction)
     static const char *const options[] = {"--device", "host:4M", "--evict", "drop", NULL};
     const struct ask make_room = {"create, evicting thousands", prepare_full, ask_large, end_large,
                                   "\"lease\":"};
-    uint64_t request, whole;
 
     begin_world(options, NULL);
-    play(&make_room, &request, &whole);
-    print_message("%-28s %12.1f %12.1f  us\n", make_room.name, (double)request / 1e3,
-                  (double)whole / 1e3);
+    play_all(&make_room, 1, FACTOR * BOUND_US);
     assert_true(SANITIZED || inside.server.devices[0]->so_far.evictions >= ROUNDS * 4000);
-    peer_close(&asker);
-    inside_end(&inside);
-    gb_writer_end(&line);
-    if (!SANITIZED)
-        assert_true(whole <= FACTOR * BOUND_US * UINT64_C(1000));
+    end_world();
 }
 
 /* A small object is asked for while as many requests as there may be wait for the room of large
@@ -76,7 +60,6 @@ TEST(test_many_wait_for_room)
 {
     static const char *const options[] = {"--device", "host:64M", NULL};
     const struct ask behind = {"create, behind many", NULL, ask_small, end_large, "\"lease\":"};
-    uint64_t request, whole;
 
     begin_world(options, NULL);
     begin_line("create");
@@ -92,16 +75,10 @@ TEST(test_many_wait_for_room)
         assert_true(peer_connect(&inside, &waiters[i]));
         send_waits(&waiters[i], SANITIZED ? 20 : GB_LIMIT(session_waits));
     }
-    play(&behind, &request, &whole);
-    print_message("%-28s %12.1f %12.1f  us\n", behind.name, (double)request / 1e3,
-                  (double)whole / 1e3);
+    play_all(&behind, 1, FACTOR * BOUND_US);
     end_awaited();
-    peer_close(&asker);
     peer_close(&holder);
-    inside_end(&inside);
-    gb_writer_end(&line);
-    if (!SANITIZED)
-        assert_true(whole <= FACTOR * BOUND_US * UINT64_C(1000));
+    end_world();
 }
 
 RUN_TESTS(NULL, NULL)

@@ -1,4 +1,5 @@
-/* protocol.json against what it describes: limits.h, the errors of gpubuf.h, the table of types. */
+/* protocol.json against what it describes: limits.h, the errors of gpubuf.h, the tables of types and of
+   methods. */
 
 #include <cjson/cJSON.h>
 
@@ -6,6 +7,8 @@
 
 #include "is_json.h"
 
+#include "daemon/methods/call.h"
+#include "daemon/methods/methods.h"
 #include "gpubuf.h"
 #include "proto/dtype.h"
 #include "proto/limits.h"
@@ -272,7 +275,7 @@ TEST(test_methods)
 {
     const cJSON *list = array(root, "methods"), *method;
 
-    assert_unique(list, "name"); /* test_methods.c has them against the daemon's table */
+    assert_unique(list, "name");
     cJSON_ArrayForEach(method, list)
     {
         const cJSON *kind;
@@ -289,6 +292,28 @@ TEST(test_methods)
             assert_non_null(find(array(root, "errors"), "kind", kind->valuestring));
             assert_false(contains(array(root, "common_errors"), kind->valuestring));
         }
+    }
+}
+
+/* The daemon's table has what is described and no more. That it holds to types, ranges and what is
+   required is tried by tests/integration/test_params.py. */
+TEST(test_methods_of_the_daemon)
+{
+    const cJSON *list = array(root, "methods");
+
+    assert_int_equal(gb_method_count(), cJSON_GetArraySize(list));
+    for (size_t i = 0; i < gb_method_count(); i++) {
+        const struct gb_method *method = gb_method_at(i);
+        const cJSON *entry = cJSON_GetArrayItem(list, (int)i), *params = array(entry, "params");
+
+        assert_string_equal(method->name, text(entry, "name"));
+        assert_int_equal(!!(method->flags & GB_METHOD_ADMIN), cJSON_HasObjectItem(entry, "rights"));
+        assert_int_equal(!!(method->flags & GB_METHOD_FDS),
+                         strcmp(text(entry, "fds"), "request") == 0);
+        assert_int_equal(method->field_count, cJSON_GetArraySize(params));
+        for (size_t j = 0; j < method->field_count; j++)
+            if (!find(params, "name", method->fields[j].name))
+                fail_msg("%s: param %s is not described", method->name, method->fields[j].name);
     }
 }
 

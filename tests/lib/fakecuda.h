@@ -1,5 +1,5 @@
 /*
- * Shared by the tests of the fake driver. CUDA cannot be used after fork(), so all calls of it are
+ * Children of a test that use the fake driver. CUDA cannot be used after fork(), so all calls of it are
  * made in children that are forked before; the test's own process only gives orders and watches. A
  * child that finds something wrong says so and exits with 1.
  */
@@ -168,45 +168,6 @@ static inline void __attribute__((noreturn)) stay(int socket)
     _exit(0);
 }
 
-union fd_control {
-    char bytes[CMSG_SPACE(sizeof(int))];
-    struct cmsghdr header;
-};
-
-static inline void tell_fd(int socket, int fd)
-{
-    char byte = 'f';
-    union fd_control control = {0};
-    struct iovec text = {&byte, 1};
-    struct msghdr message = {.msg_iov = &text,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof(control)};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(fd));
-    memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-    if (sendmsg(socket, &message, MSG_NOSIGNAL) != 1)
-        _exit(1);
-}
-
-static inline int hear_fd(int socket)
-{
-    char byte;
-    union fd_control control;
-    struct iovec text = {&byte, 1};
-    struct msghdr message = {.msg_iov = &text,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof(control)};
-    int fd = -1;
-    if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1 || !CMSG_FIRSTHDR(&message))
-        _exit(1);
-    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
-    return fd;
-}
-
 /* ---- in children ---- */
 
 static inline double now(void)
@@ -242,27 +203,6 @@ static inline CUmemGenericAllocationHandle create(int device, size_t bytes)
     return handle;
 }
 
-static inline int export_fd(CUmemGenericAllocationHandle handle)
-{
-    int fd = -1;
-    OK(cu->cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    return fd;
-}
-
-static inline CUmemGenericAllocationHandle import_fd(int fd)
-{
-    CUmemGenericAllocationHandle handle;
-    OK(cu->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
-                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-    return handle;
-}
-
-static inline CUresult set_access(CUdeviceptr pointer, size_t bytes, int device, unsigned int flags)
-{
-    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device}, flags};
-    return cu->cuMemSetAccess(pointer, bytes, &access, 1);
-}
-
 /* Maps all of an allocation at addresses of its own. */
 static inline CUdeviceptr map(CUmemGenericAllocationHandle handle, size_t bytes, int device,
                               unsigned int flags)
@@ -270,7 +210,8 @@ static inline CUdeviceptr map(CUmemGenericAllocationHandle handle, size_t bytes,
     CUdeviceptr pointer;
     OK(cu->cuMemAddressReserve(&pointer, bytes, 0, 0, 0));
     OK(cu->cuMemMap(pointer, bytes, 0, handle, 0));
-    OK(set_access(pointer, bytes, device, flags));
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device}, flags};
+    OK(cu->cuMemSetAccess(pointer, bytes, &access, 1));
     return pointer;
 }
 
@@ -298,14 +239,6 @@ static inline void fill_pattern(CUdeviceptr pointer, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += 97)
         host(pointer)[i] = PATTERN(i);
-}
-
-static inline bool has_pattern(CUdeviceptr pointer, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += 97)
-        if (host(pointer)[i] != PATTERN(i))
-            return false;
-    return true;
 }
 
 /* ---- in the test's process ---- */
