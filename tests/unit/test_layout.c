@@ -1,4 +1,5 @@
-/* Layouts: reading and refusing, and writing back. test_layout_sizes.c has the sizes. */
+/* Layouts: reading and refusing, writing back, sizes that are too large or too small. The sizes of every
+   dtype are tried by tests/integration/test_layouts.py. */
 #include "tests/cases.h"
 
 #include "layout_text.h"
@@ -562,25 +563,92 @@ TEST(test_spellings_of_a_buffer)
     }
 }
 
-/* ---- writing and reading again ---- */
+/* ---- sizes ---- */
 
-TEST(test_random_round_trips)
+TEST(test_sizes_overflow)
 {
-    for (unsigned seed = 0; seed < 3000; seed++) {
-        struct maker maker = {{seed}, (enum gb_layout_form)(seed % 3), &pool};
-        struct gb_layout layout, back;
-        char *text, *again;
+    uint64_t data = 7, mask = 7, offsets = 7;
+    struct gb_column column = {.length = UINT64_MAX, .offset = 1};
 
-        make_layout(&maker, &layout);
-        text = written(&layout, maker.form);
-        back = read_good(text, maker.form);
-        again = written(&back, maker.form);
-        if (!layouts_equal(&layout, &back) || strcmp(text, again) != 0)
-            fail_msg("seed %u: %s\nis read as\n%s", seed, text, again);
-        free(again);
-        free(text);
-        gb_pool_reset(&pool);
+    for (unsigned type = 0; type < GB_TYPE_COUNT; type++) {
+        column.dtype = (struct gb_dtype){.type = (enum gb_type)type, .size = INT32_MAX};
+        column.length = UINT64_MAX;
+        assert_false(gb_column_sizes(&column, &data, &mask, &offsets));
+        column.length = (UINT64_C(1) << 52) - 1;
+        assert_false(gb_column_sizes(&column, &data, &mask, &offsets));
     }
+    column.dtype.type = GB_TYPE_FIXED_BINARY;
+    column.length = UINT64_C(1) << 33; /* times 2^31 is 2^64 */
+    assert_false(gb_column_sizes(&column, &data, &mask, &offsets));
+    assert_true(data == 7 && mask == 7 && offsets == 7);
+}
+
+/* Every buffer one byte short, or one byte off its alignment, is refused by its path. */
+TEST(test_buffers_short_or_unaligned)
+{
+    static const struct {
+        const char *dtype;
+        unsigned align, data, mask, offsets, offset_align; /* for 5 elements from 6 on */
+    } rows[] = {
+        {"bool", 1, 2, 2, 0, 0},
+        {"int8", 1, 11, 2, 0, 0},
+        {"float16", 2, 22, 2, 0, 0},
+        {"int32", 4, 44, 2, 0, 0},
+        {"float64", 8, 88, 2, 0, 0},
+        {"complex128", 16, 176, 2, 0, 0},
+        {"decimal128(9,2)", 16, 176, 2, 0, 0},
+        {"fixed_binary(3)", 1, 33, 2, 0, 0},
+        {"utf8", 1, 0, 2, 48, 4},
+        {"large_binary", 1, 0, 2, 96, 8},
+    };
+    static const char *const keys[] = {
+        [GB_LAYOUT_REGISTER] = "handle", [GB_LAYOUT_REPLY] = "segment"};
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        for (enum gb_layout_form form = GB_LAYOUT_REGISTER; form <= GB_LAYOUT_REPLY; form++) {
+            unsigned needs[] = {rows[i].data, rows[i].mask, rows[i].offsets};
+            unsigned aligns[] = {rows[i].align, 1, rows[i].offset_align};
+            const char *names[] = {"data", "mask", "offsets"};
+
+            for (unsigned which = 0; which < 3; which++) {
+                for (int change = -1; change <= 1; change++) { /* short, right, unaligned */
+                    char text[512], message[256];
+                    int n =
+                        snprintf(text, sizeof(text),
+                                 "{\"kind\":\"column\",\"dtype\":\"%s\",\"length\":5,\"offset\":6",
+                                 rows[i].dtype);
+
+                    if (!needs[which] || (change > 0 && aligns[which] < 2))
+                        continue;
+                    for (unsigned b = 0; b < 3; b++) {
+                        bool here = b == which;
+                        unsigned bytes = needs[b] - (here && change < 0);
+                        unsigned place = 3 * aligns[b] + (here && change > 0);
+                        if (b == 2 && !needs[b])
+                            continue;
+                        n += snprintf(text + n, sizeof(text) - (size_t)n,
+                                      ",\"%s\":{\"%s\":1,\"offset\":%u,\"bytes\":%u}", names[b],
+                                      keys[form], place, bytes);
+                    }
+                    snprintf(text + n, sizeof(text) - (size_t)n, "}");
+                    if (change == 0) {
+                        read_good(text, form);
+                        continue;
+                    }
+                    if (change < 0)
+                        snprintf(message, sizeof(message),
+                                 "params.layout.%s.bytes: %u is too small, %u are needed",
+                                 names[which], needs[which] - 1, needs[which]);
+                    else
+                        snprintf(message, sizeof(message),
+                                 "params.layout.%s.offset: %u is not a multiple of %u",
+                                 names[which], 3 * aligns[which] + 1, aligns[which]);
+                    assert_refused(text, form, GPUBUF_E_INVALID, message);
+                }
+            }
+        }
+    }
+    gb_pool_reset(&pool);
 }
 
 RUN_TESTS(NULL, end_pool)

@@ -5,51 +5,6 @@
 
 /* ---- placing ---- */
 
-struct stretch {
-    uint64_t offset, end;
-};
-
-struct stretches {
-    struct stretch items[4096];
-    size_t count;
-};
-
-static int collect(struct gb_buffer *buffer, void *arg)
-{
-    struct stretches *stretches = arg;
-
-    assert_int_equal(buffer->offset % GB_BUFFER_ALIGN, 0);
-    if (buffer->bytes > 0)
-        stretches->items[stretches->count++] =
-            (struct stretch){buffer->offset, buffer->offset + buffer->bytes};
-    else
-        assert_int_equal(buffer->offset, 0);
-    return 0;
-}
-
-TEST(test_measure)
-{
-    static struct stretches stretches;
-
-    for (unsigned seed = 0; seed < 1000; seed++) {
-        struct maker maker = {{seed}, CREATE, &pool};
-        struct gb_layout layout;
-        uint64_t total, end = 0;
-
-        make_layout(&maker, &layout);
-        assert_int_equal(gb_layout_measure(&layout, &total, NULL), 0);
-        stretches.count = 0;
-        assert_int_equal(gb_layout_each(&layout, collect, &stretches), 0);
-        for (size_t i = 0; i < stretches.count; i++) { /* in order, with no gap of a whole unit */
-            assert_true(stretches.items[i].offset >= end);
-            assert_true(stretches.items[i].offset - end < GB_BUFFER_ALIGN);
-            end = stretches.items[i].end;
-        }
-        assert_int_equal(end, total);
-        gb_pool_reset(&pool);
-    }
-}
-
 TEST(test_measure_overflow)
 {
     /* As they are the buffers fit; where each begins at a multiple of 64 they do not. */
