@@ -1,7 +1,7 @@
 /*
- * Children of a test that use the fake driver. CUDA cannot be used after fork(), so all calls of it are
- * made in children that are forked before; the test's own process only gives orders and watches. A
- * child that finds something wrong says so and exits with 1.
+ * Children of a test that use the fake driver. CUDA cannot be used after fork(), so all calls of it
+ * are made in children that are forked before; the test's own process only gives orders and
+ * watches. A child that finds something wrong says so and exits with 1.
  */
 #ifndef GB_TEST_FAKECUDA_H
 #define GB_TEST_FAKECUDA_H

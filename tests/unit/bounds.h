@@ -338,7 +338,8 @@ static inline void play(const struct ask *ask, uint64_t *request, uint64_t *whol
     }
 }
 
-/* Plays each and prints its times; those that are in the way for longer than `most_us` fail the test. */
+/* Plays each and prints its times. One that holds the loop for longer than `most_us` fails the
+   test. */
 static inline void play_all(const struct ask *asks, size_t count, uint64_t most_us)
 {
     unsigned over = 0;

@@ -1,5 +1,5 @@
-/* Layouts: reading and refusing, writing back, sizes that are too large or too small. The sizes of every
-   dtype are tried by tests/integration/test_layouts.py. */
+/* Layouts: reading and refusing, writing back, sizes that are too large or too small. The sizes of
+   every dtype are tried by tests/integration/test_layouts.py. */
 #include "tests/cases.h"
 
 #include "layout_text.h"
