@@ -69,7 +69,4 @@ struct gb_arena_stats {
 };
 void gb_arena_stats(const struct gb_arena *arena, struct gb_arena_stats *stats);
 
-/* Checks every invariant (for tests; walks everything); false with a static sentence in *why. */
-bool gb_arena_check(const struct gb_arena *arena, const char **why);
-
 #endif

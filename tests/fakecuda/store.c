@@ -52,10 +52,8 @@ CUresult fc_store_init(void)
         return CUDA_SUCCESS;
     char path[PATH_MAX];
     const char *given = getenv("FAKECUDA_DIR");
-    const char *id = getenv("FAKECUDA_ID");
     int length = given && *given ? snprintf(path, sizeof(path), "%s", given)
-                                 : snprintf(path, sizeof(path), "%s/fakecuda-%s", default_root(),
-                                            id ? id : "0");
+                                 : snprintf(path, sizeof(path), "%s/fakecuda-0", default_root());
     if (length < 0 || (size_t)length >= sizeof(path))
         return CUDA_ERROR_OPERATING_SYSTEM;
     /* Other users' processes have the same devices. */

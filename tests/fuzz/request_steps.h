@@ -63,11 +63,11 @@ static const char *const templates[] = {
     SAY("release", "'lease':#"),
     SAY("release", "'leases':[#,#,#]"),
     SAY("hello", "'protocol':1,'cache':true"),
-    SAY("keep", "'leases':[#,#,#]"),
-    SAY("keep", "'leases':[#],'used':true"),
+    SAY("cache", "'leases':[#,#,#]"),
+    SAY("cache", "'leases':[#],'used':true"),
     SAY("hello", "'protocol':1,'cache':true") "\n" SAY("open", "'name':'@'") "\n"
-        SAY("keep", "'leases':[#,#,#]"),
-    SAY("open", "'name':'@'") "\n" SAY("keep", "'leases':[#,#,#]") "\n"
+        SAY("cache", "'leases':[#,#,#]"),
+    SAY("open", "'name':'@'") "\n" SAY("cache", "'leases':[#,#,#]") "\n"
         SAY("create", "'name':'@'," BYTES ",'replace':true,'wait_ms':!,'evict':'drop'"),
     "F%s\n" REGISTER("1", MEMFD("0", "host")),
     "F%s\n" REGISTER("1", MEMFD("0", "GPU-f0")),

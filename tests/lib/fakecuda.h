@@ -50,7 +50,7 @@ static inline void clear_environment(void)
         "FAKECUDA_DEVICES", "FAKECUDA_MEMORY", "FAKECUDA_CONTEXT",      "FAKECUDA_VERSION",
         "FAKECUDA_PEER",    "FAKECUDA_MIG",    "FAKECUDA_STREAM_DELAY", "FAKECUDA_NAME",
         "FAKECUDA_FAIL",    "FAKECUDA_DELAY",  "FAKECUDA_LOST",         "FAKECUDA_ATTRIBUTE",
-        "FAKECUDA_POINTER", "FAKECUDA_TRACE",  "FAKECUDA_ID",           "CUDA_VISIBLE_DEVICES",
+        "FAKECUDA_POINTER", "FAKECUDA_TRACE",  "CUDA_VISIBLE_DEVICES",
     };
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         unsetenv(names[i]);

@@ -121,45 +121,6 @@ static void toggle(struct gb_hash_table *table, struct item *item)
     assert_true(table->mask + 1 <= SLOTS_MIN || table->mask + 1 <= 16 * (table->count + 1));
 }
 
-TEST(test_empty)
-{
-    struct gb_hash_table table = {0};
-
-    assert_null(gb_hash_first(&table, 1));
-    gb_hash_end(&table);
-    gb_hash_end(&table);
-    assert_int_equal(failing_blocks, 0);
-}
-
-/* Every size up to 200, filled, and emptied in three orders, with all looked up at every step. */
-TEST(test_every_small_size)
-{
-    static struct item items[200];
-
-    for (size_t count = 1; count <= 200; count += count < 70 ? 1 : 13) {
-        for (unsigned order = 0; order < 3; order++) {
-            struct gb_hash_table table = {0};
-
-            for (size_t i = 0; i < count; i++) {
-                items[i] = (struct item){.hash = gb_hash_id(i)};
-                toggle(&table, &items[i]);
-                check_all(&table, items, i + 1);
-            }
-            for (size_t i = 0; i < count; i++) {
-                /* 211 is a prime above every count: a stride that meets all. */
-                size_t at = order == 0 ? i : order == 1 ? count - 1 - i : i * 211 % count;
-
-                toggle(&table, &items[at]);
-                check_all(&table, items, count);
-            }
-            assert_int_equal(table.count, 0);
-            assert_int_equal(table.mask + 1, SLOTS_MIN);
-            gb_hash_end(&table);
-        }
-    }
-    assert_int_equal(failing_blocks, 0);
-}
-
 /* A million random operations whose drift fills and empties the table again and again. Sixteen
    items share each hash. */
 TEST(test_against_a_model)

@@ -1,7 +1,6 @@
-/* json: what is accepted, what the refusal says, walking against a slow model, paths. */
+/* json: what is accepted, what the refusal says, paths. fuzz_json.c compares what is
+   read with what cJSON reads. */
 #include "tests/cases.h"
-
-#include "random.h"
 
 #include "proto/json.h"
 #include "proto/limits.h"
@@ -228,127 +227,6 @@ TEST(test_utf8)
 
 /* ---- walking ---- */
 
-/* Appends a random value; strings are full of what could mislead. */
-static void random_value(struct test_random *random, struct gb_writer *writer, unsigned depth)
-{
-    static const char *const strings[] = {"\"\"",      "\"}\"",
-                                          "\"]\"",     "\"\\\"\"",
-                                          "\"\\\\\"",  "\"\\\\\\\"{\"",
-                                          "\"a,b:c\"", "\"\\u005d\"",
-                                          "\"[é\"",    "\"long enough to cross a step of it\""};
-    static const char *const scalars[] = {"0", "-1.5e3", "true", "null", "4503599627370495"};
-    unsigned kind = test_random_below(random, depth == 0 ? 2 : 5);
-    if (kind == 0) {
-        gb_write_text(writer, strings[test_random_below(random, 10)]);
-    } else if (kind == 1) {
-        gb_write_text(writer, scalars[test_random_below(random, 5)]);
-    } else {
-        bool object = kind == 2;
-        unsigned count = test_random_below(random, 6);
-        gb_write_char(writer, object ? '{' : '[');
-        for (unsigned i = 0; i < count; i++) {
-            if (i > 0)
-                gb_write_text(writer, test_random_below(random, 4) ? "," : " ,\n");
-            if (object) {
-                gb_write_text(writer, strings[test_random_below(random, 10)]);
-                gb_write_text(writer, test_random_below(random, 4) ? ":" : "\t: ");
-            }
-            random_value(random, writer, depth - 1);
-        }
-        gb_write_text(writer, test_random_below(random, 4) ? "" : " ");
-        gb_write_char(writer, object ? '}' : ']');
-    }
-}
-
-/* The end of the value at `p`, one byte after the other. */
-static const char *model_end(const char *p)
-{
-    unsigned depth = 0;
-    do {
-        if (*p == '"') {
-            for (p++; *p != '"'; p++) {
-                if (*p == '\\')
-                    p++;
-            }
-        } else if (*p == '{' || *p == '[') {
-            depth++;
-        } else if (*p == '}' || *p == ']') {
-            depth--;
-        } else if (depth == 0) {
-            while (strchr("+-.eE0123456789truefalsnu", *p) != NULL && *p != '\0')
-                p++;
-            return p;
-        }
-        p++;
-    } while (depth > 0);
-    return p;
-}
-
-static const char *model_skip(const char *p, const char *what)
-{
-    while (*p != '\0' && strchr(what, *p) != NULL)
-        p++;
-    return p;
-}
-
-/* Walks `value`, whose text goes on with other bytes, and compares with the model, all the way in.
- */
-static void compare_walk(struct gb_json value)
-{
-    const char *end = model_end(value.text);
-    assert_ptr_equal(value.text + gb_json_length(value), end);
-    bool object = *value.text == '{';
-    if (!object && *value.text != '[')
-        return;
-    struct gb_json_walk walk = gb_json_walk(value);
-    struct gb_json key, item;
-    const char *p = model_skip(value.text + 1, " \t\n");
-    size_t count = 0;
-    while (*p != '}' && *p != ']') {
-        assert_true(gb_json_next(&walk, &key, &item));
-        if (object) {
-            assert_ptr_equal(key.text, p);
-            p = model_end(p);
-            assert_ptr_equal(key.text + gb_json_length(key), p);
-            p = model_skip(p, " \t\n:");
-        } else {
-            assert_null(key.text);
-        }
-        assert_ptr_equal(item.text, p);
-        compare_walk(item);
-        p = model_skip(model_end(p), " \t\n,");
-        count++;
-    }
-    assert_false(gb_json_next(&walk, &key, &item));
-    assert_false(gb_json_next(&walk, &key, &item));
-    assert_int_equal(gb_json_count(value), count);
-}
-
-TEST(test_walk)
-{
-    struct test_random random = {.state = 7};
-    struct gb_pool pool = {0};
-    struct gb_writer writer;
-    gb_writer_init(&writer, 0);
-    for (unsigned round = 0; round < 20000; round++) {
-        gb_writer_reset(&writer);
-        random_value(&random, &writer, 5);
-        assert_false(writer.failed);
-        size_t length = writer.length;
-        gb_write_char(&writer, '\0'); /* for the model only */
-        char *text = exact(writer.data, length + 1);
-        struct gb_json value;
-        struct gb_error error = {0};
-        if (gb_json_check(text, length, &pool, &value, &error) < 0)
-            fail_msg("%s: %s", text, error.message);
-        compare_walk(value);
-        gb_pool_reset(&pool);
-        free(text);
-    }
-    gb_pool_end(&pool);
-    gb_writer_end(&writer);
-}
-
 TEST(test_walk_of_scalars)
 {
     static const char *const scalars[] = {"1", "\"[1]\"", "true", "null"};
@@ -386,58 +264,6 @@ TEST(test_many_tokens)
             text[length - 1] = ',';
         }
     }
-}
-
-/* A table of as many columns as there may be, each with metadata, in one message. */
-TEST(test_long_line)
-{
-    struct gb_pool pool = {0};
-    struct gb_writer writer;
-    struct gb_json value, item;
-    gb_writer_init(&writer, GB_LIMIT(line_bytes));
-    gb_write_char(&writer, '[');
-    for (unsigned i = 0; i < GB_LIMIT(columns); i++)
-        gb_write_format(
-            &writer,
-            "%s{\"name\":\"column %u\",\"dtype\":\"utf8\",\"length\":1000000,\"data\":{"
-            "\"bytes\":8000000},\"mask\":{},\"offsets\":{},\"metadata\":{\"unit\":\"m\","
-            "\"%u\":\"\",\"a\":\"b\",\"c\":\"d\",\"e\":\"f\",\"g\":\"h\"}}",
-            i > 0 ? "," : "", i, i);
-    gb_write_char(&writer, ']');
-    assert_false(writer.failed);
-    assert_int_equal(gb_json_check(writer.data, writer.length, &pool, &value, NULL), 0);
-    assert_int_equal(gb_json_count(value), GB_LIMIT(columns));
-    struct gb_json_walk walk = gb_json_walk(value);
-    while (gb_json_next(&walk, NULL, &item))
-        assert_int_equal(gb_json_count(item), 7);
-    gb_writer_end(&writer);
-    gb_pool_end(&pool);
-}
-
-/* Tens of thousands of names that differ, and that are the same, take no more time than their
-   text. */
-TEST(test_many_names)
-{
-    enum { NAMES = 80000 };
-    static const struct gb_field fields[] = {
-        {.name = "wanted", .type = GB_FIELD_UINT, .flags = GB_FIELD_REQUIRED},
-    };
-    struct gb_pool pool = {0};
-    struct gb_writer writer;
-    struct gb_json value;
-    uint64_t wanted = 0;
-    gb_writer_init(&writer, 0);
-    gb_write_char(&writer, '{');
-    for (unsigned i = 0; i < NAMES; i++)
-        gb_write_format(&writer, "\"%u\":0,", i % 2 ? i : 7);
-    gb_write_text(&writer, "\"wanted\":4}");
-    assert_int_equal(gb_json_check(writer.data, writer.length, &pool, &value, NULL), 0);
-    assert_int_equal(
-        gb_json_read(value, fields, 1, GB_UNKNOWN_IGNORE, NULL, &pool, &wanted, NULL, NULL), 0);
-    assert_int_equal(wanted, 4);
-    assert_int_equal(gb_json_count(value), NAMES + 1);
-    gb_writer_end(&writer);
-    gb_pool_end(&pool);
 }
 
 TEST(test_types)

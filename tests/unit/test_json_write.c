@@ -161,40 +161,6 @@ TEST(test_strings)
     assert_written(&writer, "\"c\\n\"");
 }
 
-/* Every character is read back as it was written. */
-TEST(test_strings_round_trip)
-{
-    struct gb_pool pool = {0};
-    struct gb_writer writer;
-    gb_writer_init(&writer, 0);
-    for (unsigned code = 1; code <= 0x10ffff; code++) {
-        if (code >= 0xd800 && code <= 0xdfff)
-            continue;
-        char text[8] = "<";
-        size_t length = 1;
-        if (code < 0x80) {
-            text[length++] = (char)code;
-        } else {
-            unsigned more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-            text[length++] = (char)(0x1f80u >> more | code >> 6 * more);
-            while (more-- > 0)
-                text[length++] = (char)(0x80 | (code >> 6 * more & 0x3f));
-        }
-        text[length++] = '>';
-        gb_writer_reset(&writer);
-        gb_write_string(&writer, text, length);
-        struct gb_json value;
-        struct gb_string string;
-        assert_int_equal(gb_json_check(writer.data, writer.length, &pool, &value, NULL), 0);
-        assert_int_equal(gb_json_string(value, 0, NULL, &pool, &string, NULL), 0);
-        assert_int_equal(string.length, length);
-        assert_memory_equal(string.text, text, length);
-        gb_pool_reset(&pool);
-    }
-    gb_writer_end(&writer);
-    gb_pool_end(&pool);
-}
-
 TEST(test_growth_and_format)
 {
     struct gb_writer writer;

@@ -22,24 +22,6 @@ TEST(test_measure_overflow)
     assert_int_equal(total, (UINT64_C(1) << 52) - 1);
 }
 
-static int stop_at_third(struct gb_buffer *buffer, void *arg)
-{
-    unsigned *calls = arg;
-
-    assert_true(buffer->present);
-    return ++*calls == 3 ? 42 : 0;
-}
-
-TEST(test_each_stops)
-{
-    struct gb_layout layout =
-        read_good(TABLE INT8("a") "," INT8("b") "," INT8("c") "," INT8("d") "]}", CREATE);
-    unsigned calls = 0;
-
-    assert_int_equal(gb_layout_each(&layout, stop_at_third, &calls), 42);
-    assert_int_equal(calls, 3);
-}
-
 TEST(test_check_handles)
 {
     static const char text[] = TABLE "{\"name\":\"a\",\"dtype\":\"list\",\"length\":4,"
@@ -166,33 +148,6 @@ static void check_array_slice(const char *text, const struct gb_layout *slice, u
     }
 }
 
-/* A buffer of no bytes may be anywhere. */
-static int forget_empty(struct gb_buffer *buffer, void *arg)
-{
-    if (buffer->bytes == 0)
-        buffer->offset = 0;
-    return 0;
-}
-
-static void check_slices_of_slice(const char *text, uint64_t offset, uint64_t length)
-{
-    for (uint64_t from = 0; from <= length; from++) {
-        for (uint64_t count = 0; from + count <= length; count++) {
-            struct gb_layout once = sliced(text, offset + from, count);
-            struct gb_layout twice = sliced(text, offset, length);
-
-            assert_int_equal(gb_layout_slice(&twice, from, count, NULL, NULL), 0);
-            assert_int_equal(gb_layout_length(&twice), count);
-            gb_layout_each(&once, forget_empty, NULL);
-            gb_layout_each(&twice, forget_empty, NULL);
-            if (!layouts_equal(&once, &twice))
-                fail_msg("%s\nis sliced to\n%s\nat once, but to\n%s", text, written(&once, REPLY),
-                         written(&twice, REPLY));
-            gb_pool_reset(&pool);
-        }
-    }
-}
-
 TEST(test_slices)
 {
     for (size_t i = 0; i < COUNT(sliceable); i++) {
@@ -209,7 +164,6 @@ TEST(test_slices)
                     fail_msg("%s is read back as something else", text);
                 free(text);
                 gb_pool_reset(&pool);
-                check_slices_of_slice(sliceable[i], offset, length);
             }
         }
     }

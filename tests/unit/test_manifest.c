@@ -1,4 +1,4 @@
-/* Manifests: what is refused and how, dtypes, many arrays. fuzz_manifest.c has the rest. */
+/* Manifests: what is refused and how. fuzz_manifest.c has the rest. */
 #include "tests/cases.h"
 
 #include "client/lib/base/manifest.h"
@@ -9,7 +9,6 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define MAX "4503599627370495" /* 2^52 - 1 */
-#define MANY 20000u
 
 /* Reads exactly `text`, in memory that ends where it does, with `bytes` of data behind it. */
 static int read_text(const char *text, size_t length, uint64_t data, struct gb_manifest *manifest,
@@ -22,16 +21,6 @@ static int read_text(const char *text, size_t length, uint64_t data, struct gb_m
     memset(copy, 'x', length); /* nothing of it is kept */
     free(copy);
     return r;
-}
-
-static struct gb_manifest good(const char *text, uint64_t data)
-{
-    struct gb_manifest manifest;
-    struct gb_error error;
-
-    if (read_text(text, strlen(text), data, &manifest, &error) != 0)
-        fail_msg("%s: %s", text, error.message);
-    return manifest;
 }
 
 static void bad(const char *text, uint64_t data, const char *message)
@@ -51,47 +40,6 @@ static void bad(const char *text, uint64_t data, const char *message)
 
 #define T(name, dtype, shape, places)                                                              \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" places "}"
-
-TEST(test_dtypes)
-{
-    static const struct {
-        const char *file, *ours, *shape;
-        uint64_t bytes;
-    } rows[] = {
-        {"BOOL", "bool8", "[3]", 3},
-        {"U8", "uint8", "[3]", 3},
-        {"I8", "int8", "[3]", 3},
-        {"U16", "uint16", "[3]", 6},
-        {"I16", "int16", "[3]", 6},
-        {"F16", "float16", "[3]", 6},
-        {"BF16", "bfloat16", "[3]", 6},
-        {"U32", "uint32", "[3]", 12},
-        {"I32", "int32", "[3]", 12},
-        {"F32", "float32", "[3]", 12},
-        {"U64", "uint64", "[3]", 24},
-        {"I64", "int64", "[3]", 24},
-        {"F64", "float64", "[3]", 24},
-        {"C64", "complex64", "[3]", 24},
-        {"F8_E4M3", "float8_e4m3fn", "[3]", 3},
-        {"F8_E5M2", "float8_e5m2", "[3]", 3},
-        {"F8_E8M0", "float8_e8m0fnu", "[3]", 3},
-        {"F8_E4M3FNUZ", "float8_e4m3fnuz", "[3]", 3},
-        {"F8_E5M2FNUZ", "float8_e5m2fnuz", "[3]", 3},
-        {"F4", "float4_e2m1fn", "[2,3]", 3},
-        {"F6_E2M3", "float6_e2m3fn", "[3,4]", 9},
-        {"F6_E3M2", "float6_e3m2fn", "[4]", 3},
-    };
-    char text[256];
-
-    for (size_t i = 0; i < COUNT(rows); i++) {
-        snprintf(text, sizeof(text), "{" T("a", "%s", "%s", "[0,%d]") "}", rows[i].file,
-                 rows[i].shape, (int)rows[i].bytes);
-        struct gb_manifest manifest = good(text, rows[i].bytes);
-        assert_string_equal(manifest.tensors[0].dtype, rows[i].ours);
-        assert_int_equal(manifest.tensors[0].bytes, rows[i].bytes);
-        gb_manifest_end(&manifest);
-    }
-}
 
 TEST(test_refused)
 {
@@ -269,50 +217,6 @@ TEST(test_no_memory)
         assert_int_equal(failing_blocks, blocks);
     }
     failing_from(0, 0);
-}
-
-static double now_ms(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
-}
-
-/* 20 000 tensors, as of a large mixture of experts: planned, read, and each found. */
-TEST(test_many)
-{
-    static const uint64_t shape[] = {768, 2048};
-    struct gpubuf_tensor_spec *specs = calloc(MANY, sizeof(*specs));
-    char(*names)[80] = calloc(MANY, sizeof(*names));
-    struct gb_writer head = {.data = NULL};
-    struct gb_manifest manifest, again;
-    struct gb_error error;
-    double best = 1e9;
-
-    assert_true(specs && names);
-    for (unsigned i = 0; i < MANY; i++) {
-        snprintf(names[i], sizeof(names[i]), "model.layers.%u.mlp.experts.%u.down_proj.weight",
-                 i / 128, i % 128);
-        specs[i] = (struct gpubuf_tensor_spec){names[i], "bfloat16", 2, shape};
-    }
-    assert_int_equal(gb_manifest_plan(specs, MANY, NULL, &head, &manifest, &error), 0);
-    for (int i = 0; i < 5; i++) {
-        double start = now_ms();
-        assert_int_equal(
-            gb_manifest_read(head.data + 8, head.length - 8, manifest.bytes, &again, &error), 0);
-        double took = now_ms() - start;
-        best = took < best ? took : best;
-        assert_int_equal(again.tensor_count, MANY);
-        gb_manifest_end(&again);
-    }
-    print_message("%u tensors, %zu bytes: %.1f ms\n", MANY, head.length, best);
-    for (unsigned i = 0; i < MANY; i++)
-        assert_int_equal(gb_manifest_find(manifest.tensor_names, MANY, names[i]), i);
-    gb_manifest_end(&manifest);
-    gb_writer_end(&head);
-    free(names);
-    free(specs);
 }
 
 RUN_TESTS(NULL, NULL)

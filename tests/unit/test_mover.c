@@ -2,7 +2,6 @@
 #include "tests/cases.h"
 
 #include "daemon/memory/mover.h"
-#include "descriptors.h"
 
 struct counted {
     struct gb_job job;
@@ -199,21 +198,6 @@ TEST_WITH(test_none, begin, end)
     }
     gb_mover_end(NULL);
     world.mover = mover;
-}
-
-/* Nothing of it is left. */
-TEST_WITH(test_many_movers, begin, end)
-{
-    size_t fds = open_fds();
-
-    for (int i = 0; i < 20; i++) {
-        struct gb_mover *mover;
-
-        assert_int_equal(gb_mover_new(&world.loop, &mover), 0);
-        gb_mover_end(mover);
-        uv_run(&world.loop, UV_RUN_NOWAIT);
-    }
-    assert_int_equal(open_fds(), fds);
 }
 
 RUN_TESTS(NULL, NULL)

@@ -103,17 +103,6 @@ static const struct gb_name few[] = {
 };
 enum { FEW = sizeof few / sizeof few[0] };
 
-TEST(test_empty)
-{
-    struct gb_names names = {0};
-
-    assert_int_equal(gb_names_count(&names), 0);
-    assert_null(gb_names_find(&names, "a", 1));
-    assert_null(gb_names_lower(&names, "", 0, false));
-    gb_names_end(&names);
-    assert_int_equal(failing_blocks, 0);
-}
-
 TEST(test_order_of_bytes)
 {
     static const char *const sorted[] = {"a", "a b", "a/b", "ab", "z", "\xc3\xa9", "\xc3\xa9/a"};
@@ -135,42 +124,6 @@ TEST(test_order_of_bytes)
     assert_string_equal(gb_names_lower(&names, "a\0", 2, false)->text, "a b");
     assert_null(gb_names_lower(&names, "\xff", 1, false));
     gb_names_end(&names);
-}
-
-/* Names inserted in every order, removed in another, all looked up at each step. */
-TEST(test_every_order)
-{
-    struct gb_name copy[FEW];
-    bool present[FEW];
-    struct model model;
-    unsigned permutations = 1;
-
-    for (unsigned i = 2; i <= FEW; i++)
-        permutations *= i;
-    for (unsigned p = 0; p < permutations; p++) {
-        size_t order[FEW], left[FEW];
-        unsigned rest = p;
-
-        for (size_t i = 0; i < FEW; i++)
-            left[i] = i;
-        for (size_t i = 0; i < FEW; i++) { /* p in the factorial number system */
-            size_t at = rest % (FEW - i);
-
-            rest /= (unsigned)(FEW - i);
-            order[i] = left[at];
-            memmove(&left[at], &left[at + 1], (FEW - i - at - 1) * sizeof left[0]);
-        }
-        memcpy(copy, few, sizeof few);
-        begin(&model, copy, present, FEW);
-        for (size_t i = 0; i < 2 * FEW; i++) {
-            toggle(&model, i < FEW ? order[i] : order[(i * 3 + p) % FEW]);
-            check_walk(&model);
-            for (size_t j = 0; j < FEW; j++)
-                check_lookups(&model, j);
-        }
-        gb_names_end(&model.index);
-    }
-    assert_int_equal(failing_blocks, 0);
 }
 
 enum { LETTERS = 5, LENGTH = 4, WORDS = 1 + 5 + 25 + 125 + 625 };

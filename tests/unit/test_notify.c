@@ -158,68 +158,7 @@ TEST_WITH(test_an_abstract_name, begin, end)
     gb_notify_end(&notify);
 }
 
-TEST_WITH(test_no_manager, begin, end)
-{
-    struct gb_notify notify;
-
-    for (int i = 0; i < 2; i++) {
-        if (i == 0)
-            unsetenv("NOTIFY_SOCKET");
-        else
-            setenv("NOTIFY_SOCKET", "", 1);
-        begin_ok(&notify);
-        assert_int_equal(notify.socket, -1);
-        assert_int_equal(notify.watchdog_ms, 0);
-        assert_int_equal(gb_notify_ready(&notify), 0);
-        assert_int_equal(gb_notify_store(&notify, "name", 0), 0);
-        assert_true(gb_notify_settle(&notify, 0));
-        assert_int_equal(gb_notify_take(&notify, "name"), -1);
-        gb_notify_end(&notify);
-    }
-    received_nothing();
-}
-
 /* ---- keeping ---- */
-
-TEST_WITH(test_store, begin, end)
-{
-    struct gb_notify notify;
-    char text[1024];
-    int fd = marked_fd(77), got;
-
-    begin_ok(&notify);
-    assert_int_equal(gb_notify_store(&notify, "segment-17", fd), 0);
-    close(fd);
-    got = receive(text, sizeof(text));
-    assert_string_equal(text, "FDSTORE=1\nFDNAME=segment-17\nFDPOLL=0");
-    assert_int_equal(mark_of(got), 77);
-    close(got);
-    assert_int_equal(gb_notify_unstore(&notify, "segment-17"), 0);
-    received("FDSTOREREMOVE=1\nFDNAME=segment-17");
-    gb_notify_end(&notify);
-}
-
-/* A message is there after its sender is not. */
-TEST_WITH(test_store_outlives_us, begin, end)
-{
-    char text[1024];
-    int status, got;
-    pid_t child = fork();
-
-    if (child == 0) {
-        struct gb_notify notify;
-
-        if (gb_notify_begin(&notify, NULL) != 0 ||
-            gb_notify_store(&notify, "journal", marked_fd(5)) != 0)
-            _exit(1);
-        _exit(0);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
-    got = receive(text, sizeof(text));
-    assert_int_equal(mark_of(got), 5);
-    close(got);
-}
 
 TEST_WITH(test_store_names, begin, end)
 {
@@ -515,20 +454,6 @@ TEST_WITH(test_take_unnamed, begin, end_taking)
 {
     hand_over("self", "1", NULL);
     with_fds(2, takes_unnamed);
-}
-
-static bool drops_the_rest(struct gb_notify *notify, int r, struct gb_error *error)
-{
-    int taken = gb_notify_take(notify, "a");
-
-    gb_notify_drop(notify);
-    return r == 0 && is_open(taken) && !is_open(4) && gb_notify_take(notify, "b") == -1;
-}
-
-TEST_WITH(test_drop, begin, end_taking)
-{
-    hand_over("self", "2", "a:b");
-    with_fds(2, drops_the_rest);
 }
 
 /* Neither taken nor closed. */

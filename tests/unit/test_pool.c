@@ -12,7 +12,7 @@ TEST(test_pieces)
     enum { PIECES = 500 };
     struct gb_pool pool = {0};
     struct test_random random = {.state = 5};
-    for (int round = 0; round < 20; round++) {
+    for (int round = 0; round < 3; round++) {
         unsigned char *pieces[PIECES];
         size_t sizes[PIECES];
         for (size_t i = 0; i < PIECES; i++) {
@@ -26,7 +26,8 @@ TEST(test_pieces)
         }
         for (size_t i = 0; i < PIECES; i++) {
             for (size_t k = 0; k < sizes[i]; k++)
-                assert_int_equal(pieces[i][k], (unsigned char)i);
+                if (pieces[i][k] != (unsigned char)i)
+                    fail_msg("byte %zu of piece %zu is %u", k, i, pieces[i][k]);
         }
         gb_pool_reset(&pool);
         assert_in_range(failing_blocks, 0, 1);

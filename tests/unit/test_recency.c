@@ -1,4 +1,4 @@
-/* Recency against arrays, by every short sequence of calls. */
+/* Recency against arrays, by random calls. */
 #include "tests/cases.h"
 
 #include "failing.h"
@@ -193,23 +193,7 @@ static void check_world(const struct world *world)
     }
 }
 
-/* Every sequence of up to four calls on three entries and two lists. */
-TEST(test_recency_exhaustively)
-{
-    enum { CALLS = ENTRIES * ACTIONS, LENGTH = 4 };
-    struct world world;
-
-    for (unsigned length = 1, count = CALLS; length <= LENGTH; length++, count *= CALLS) {
-        for (unsigned sequence = 0; sequence < count; sequence++) {
-            begin(&world);
-            for (unsigned i = 0, rest = sequence; i < length; i++, rest /= CALLS)
-                act(&world, (int)(rest % CALLS / ACTIONS), (enum action)(rest % ACTIONS));
-            check_world(&world);
-        }
-    }
-}
-
-TEST(test_recency_at_length)
+TEST(test_random_calls)
 {
     struct test_random random = {3};
     struct world world;

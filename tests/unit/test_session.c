@@ -547,30 +547,6 @@ TEST_WITH(test_gone_while_waiting_for_many_names, NULL, tear_down)
     peer_close(&modest);
 }
 
-/* Descriptors stay with their messages over slices. */
-TEST_WITH(test_descriptors_over_slices, NULL, tear_down)
-{
-    static const char line[] =
-        "{\"jsonrpc\":\"2.0\",\"id\":1,\"fds\":1,\"method\":\"register\",\"params\":{\"name\":"
-        "\"r\","
-        "\"replace\":true,\"layout\":{\"kind\":\"bytes\",\"bytes\":64,\"data\":{\"handle\":0,"
-        "\"offset\":0,\"bytes\":64}},\"handles\":[{\"kind\":\"memfd\",\"fd\":0,\"bytes\":4096,"
-        "\"device\":\"host\"}]}}\n";
-    struct peer peer;
-    int fd;
-
-    begin(small);
-    assert_true(peer_connect(&inside, &peer));
-    inside.server.turns.slice_ns = 0;
-    fd = sealed_memfd(4096, F_SEAL_SHRINK);
-    for (int i = 0; i < 8; i++)
-        assert_int_equal(peer_send_bytes(&peer, line, sizeof(line) - 1, &fd, 1), sizeof(line) - 1);
-    close(fd);
-    for (int i = 0; i < 8; i++)
-        expect_next(&peer, "\"version\"");
-    peer_close(&peer);
-}
-
 /* Input kept for a user is limited: a session with more of it than a little ends, one with little
    stays. */
 /* RELIABILITY.md: Hostile clients 13 */
@@ -699,6 +675,106 @@ TEST_WITH(test_the_living_go_before_those_who_drain, NULL, tear_down)
     inside.server.turns.slice_ns = INT64_MAX / 4;
     inside.server.turns.drain_ns = INT64_MAX / 4;
     peer_close(&newcomer);
+}
+
+/* ---- pieces of what is much ---- */
+
+/* A peer that has sealed `n`, in all of a device of 4 MiB. */
+static struct gb_object *begin_with_n(struct peer *peer)
+{
+    begin((const char *const[]){"--device", "host:4M", NULL});
+    assert_true(peer_connect(&inside, peer));
+    expect(peer, REQUEST(1, "hello", "\"protocol\":1,\"cache\":true"), "instance");
+    expect(peer, CREATE(2, "n", 4194304, ""), "\"lease\":1");
+    expect(peer, REQUEST(3, "seal", "\"lease\":1,\"release\":true"), "version");
+    return gb_registry_find(&inside.server.registry, "n", 1);
+}
+
+/* The end of the grace period: however many leases it has, a turn ends some of them. */
+TEST_WITH(test_the_grace_period_ends_in_pieces, NULL, tear_down)
+{
+    enum { MANY = 5000, MOST = 256 };
+    struct gb_registry *registry = &inside.server.registry;
+    struct gb_state *kept = &inside.server.state;
+    struct peer peer;
+    struct gb_object *object = begin_with_n(&peer);
+    unsigned turns = 0;
+    uint64_t before;
+
+    for (unsigned i = 0; i < MANY; i++)
+        assert_non_null(gb_lease_new(registry, object, &kept->grace, false, 0));
+    kept->grace_until = 1000;
+    assert_false(gb_state_tend(kept, 999));
+    assert_int_equal(kept->grace.count, MANY);
+    do {
+        before = kept->grace.count;
+        assert_true(gb_state_due(kept) <= 1000); /* the loop does not sleep before the rest */
+        turns++;
+    } while (!gb_state_tend(kept, 1000) && before - kept->grace.count <= MOST);
+    assert_true(before - kept->grace.count <= MOST);
+    assert_int_equal(kept->grace.count, 0);
+    assert_int_equal(turns, MANY / MOST + 1);
+    peer_close(&peer);
+}
+
+static unsigned recalled_of(const struct gb_storage *storage)
+{
+    unsigned recalled = 0;
+
+    GB_LIST_EACH(&storage->idles, link)
+        recalled += GB_CONTAINER(link, struct gb_lease, of_idle)->recalled_ms > 0;
+    return recalled;
+}
+
+/* However many kept leases a storage has, a try recalls a part of them and the next one goes on, to
+   the end. A holder that has not answered in time has all of them in use, a part in each try,
+   too. */
+/* RELIABILITY.md: Hostile clients 12 */
+TEST_WITH(test_recall_in_parts, NULL, tear_down)
+{
+    enum { MANY = 1300, PART = 512 };
+    struct gb_registry *registry = &inside.server.registry;
+    const struct gb_device *device;
+    struct gb_storage *storage;
+    struct peer peer;
+    uint64_t changes;
+
+    storage = begin_with_n(&peer)->storage;
+    device = storage->device;
+    registry->recall_ms = 100;
+    for (int i = 1; i < MANY; i++) {
+        char request[256];
+
+        snprintf(request, sizeof(request), REQUEST(3, "alias", "\"name\":\"n/%d\",\"of\":\"n\""),
+                 i);
+        expect(&peer, request, "version");
+    }
+    GB_LIST_EACH(&storage->objects, link) {
+        struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
+        struct gb_holder *holder = &peer_session(&inside, &peer)->holder;
+        struct gb_lease *lease = gb_lease_new(registry, object, holder, false, 5);
+
+        gb_lease_slot(registry, lease, 5);
+        gb_lease_idle(registry, lease, 5);
+    }
+    for (unsigned told = 0; told < MANY;) {
+        changes = device->changes;
+        assert_true(gb_storage_recall(registry, storage, 1000, &(unsigned){0}));
+        told = told + PART < MANY ? told + PART : MANY;
+        assert_int_equal(recalled_of(storage), told);
+        assert_int_equal(device->changes > changes, told < MANY); /* so there is a next try */
+    }
+    changes = device->changes;
+    assert_true(gb_storage_recall(registry, storage, 1050, &(unsigned){0}));
+    assert_int_equal(device->changes, changes); /* it waits for answers */
+    for (unsigned left = MANY; left > 0;) {
+        bool waits = left > PART;
+
+        assert_int_equal(gb_storage_recall(registry, storage, 1100, &(unsigned){0}), waits);
+        left = waits ? left - PART : 0;
+        assert_int_equal(registry->idle_count, left);
+    }
+    peer_close(&peer);
 }
 
 RUN_TESTS(warm_up, NULL)

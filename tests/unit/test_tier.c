@@ -64,22 +64,4 @@ TEST(test_by_random_calls)
     }
 }
 
-/* A request for room in the host tier needs it below as well, where content of that tier goes. */
-TEST(test_those_below_are_claimed_too)
-{
-    struct world world;
-
-    begin(&world);
-    assert_false(gb_claim_set(&world.claims[1], world.tiers, GB_TIER_HOST));
-    assert_true(gb_tier_claimed(&world.tiers[GB_TIER_HOST], UINT64_MAX));
-    assert_true(gb_tier_claimed(&world.tiers[GB_TIER_DISK], UINT64_MAX));
-    assert_false(gb_tier_claimed(&world.tiers[GB_TIER_DISK], 20)); /* its own */
-    assert_true(gb_claim_set(&world.claims[1], world.tiers, GB_TIER_DISK));
-    assert_false(gb_tier_claimed(&world.tiers[GB_TIER_HOST], UINT64_MAX));
-    assert_true(gb_tier_claimed(&world.tiers[GB_TIER_DISK], UINT64_MAX));
-    assert_false(gb_claim_set(&world.claims[0], world.tiers, GB_TIER_DISK)); /* an older one */
-    assert_true(gb_tier_claimed(&world.tiers[GB_TIER_DISK], 20));
-    assert_false(gb_tier_claimed(&world.tiers[GB_TIER_DISK], 10));
-}
-
 RUN_TESTS(NULL, NULL)

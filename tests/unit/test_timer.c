@@ -16,56 +16,6 @@ static void check_heap(const struct gb_deadlines *deadlines)
     assert_true(deadlines->count <= deadlines->capacity);
 }
 
-TEST(test_no_deadlines)
-{
-    struct gb_deadlines deadlines = {0};
-    struct gb_deadline one = {0};
-
-    assert_null(gb_deadlines_first(&deadlines));
-    gb_deadlines_remove(&deadlines, &one);
-    gb_deadlines_end(&deadlines);
-    gb_deadlines_end(&deadlines);
-    assert_int_equal(failing_blocks, 0);
-}
-
-/* Seven deadlines of four different times in all 4^7 ways; each of them removed or moved; then all
-   taken in order. */
-TEST(test_deadlines_exhaustively)
-{
-    enum { COUNT = 7, TIMES = 4, WAYS = 1 << 14 };
-    struct gb_deadlines deadlines = {0};
-
-    for (unsigned way = 0; way < WAYS; way++) {
-        for (unsigned other = 0; other < COUNT; other++) {
-            struct gb_deadline all[COUNT] = {{0, 0}};
-            uint64_t last = 0;
-            size_t left = COUNT;
-
-            for (unsigned i = 0; i < COUNT; i++)
-                assert_true(gb_deadlines_add(&deadlines, &all[i], way >> 2 * i & 3));
-            if (way % 2) {
-                gb_deadlines_remove(&deadlines, &all[other]);
-                gb_deadlines_remove(&deadlines, &all[other]);
-                left--;
-            } else {
-                assert_true(gb_deadlines_add(&deadlines, &all[other], way >> 5 & 7));
-            }
-            check_heap(&deadlines);
-            for (; left; left--) {
-                struct gb_deadline *first = gb_deadlines_first(&deadlines);
-
-                assert_true(first->at >= last);
-                last = first->at;
-                gb_deadlines_remove(&deadlines, first);
-                assert_int_equal(first->place, 0);
-            }
-            assert_null(gb_deadlines_first(&deadlines));
-        }
-    }
-    gb_deadlines_end(&deadlines);
-    assert_int_equal(failing_blocks, 0);
-}
-
 TEST(test_deadlines_against_a_search)
 {
     enum { COUNT = 300 };
