@@ -1,5 +1,5 @@
-/* protocol.json against what it describes: limits.h, the errors of gpubuf.h, the tables of types and
-   of methods. */
+/* protocol.json against what it describes: limits.h, the errors of gpubuf.h, the tables of types
+   and of methods. */
 
 #include <cjson/cJSON.h>
 
