@@ -1,10 +1,8 @@
 // Live memory: written while it is read, claimed, taken over.
 
 import assert from 'node:assert/strict'
-import { spawn } from 'node:child_process'
-import path from 'node:path'
 import test from 'node:test'
-import { PACKAGE, fixture, run } from './harness.mjs'
+import { fixture, run } from './harness.mjs'
 
 const { daemon, connect } = await fixture()
 const c = await connect()
@@ -70,28 +68,6 @@ test('claims', async () => {
   const last = await c.claim('pool', { timeout: 60_000 })
   assert.ok(last.generation > generation)
   last.release()
-  await c.delete('pool')
-})
-
-test('the claim of a program that was killed', async () => {
-  const made = await c.create('pool', LAYOUT, { live: true })
-  const reader = await c.open('pool')
-  made.release()
-  const program = spawn(process.execPath, ['-e', `
-    const { connect } = require(${JSON.stringify(path.join(PACKAGE, 'lib', 'index.cjs'))})
-    connect(process.env.S).then(async c => {
-      const claim = await c.claim('pool')
-      claim.values.fill(claim.generation)
-      console.log('claimed')
-      setInterval(() => claim, 1000)
-    })`], { env: { ...process.env, S: daemon.socket }, stdio: ['ignore', 'pipe', 'inherit'] })
-  await new Promise(resolve => program.stdout.once('data', resolve))
-  assert.equal(reader.values[999], 1)
-  program.kill('SIGKILL')
-  const claim = await c.claim('pool', { timeout: 60_000 })
-  assert.equal(claim.generation, 2)
-  claim.release()
-  reader.release()
   await c.delete('pool')
 })
 

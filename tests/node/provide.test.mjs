@@ -159,16 +159,6 @@ test('the signal is aborted when nobody waits, and what is asked for again is lo
   })
 })
 
-test('the longest prefix, and the next provider', async () => {
-  await using_(await c.provide('', () => Buffer.from('all')), async () => {
-    await using_(await c.provide('p/', () => Buffer.from('p')), async () => {
-      assert.deepEqual([await text('p/a'), await text('q/a')], ['p', 'all'])
-    })
-    assert.equal(await text('p/b'), 'all')
-    await c.delete(['p/a', 'p/b', 'q/a'])
-  })
-})
-
 test('close() waits for what is being loaded; close() of the client ends it', async () => {
   const begun = gate()
   const ended = gate()

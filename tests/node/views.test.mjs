@@ -1,11 +1,8 @@
 // Views: typed arrays that stay where they are while their content changes from version to version.
 
 import assert from 'node:assert/strict'
-import { mkdtemp, rm } from 'node:fs/promises'
-import os from 'node:os'
-import path from 'node:path'
-import test, { after } from 'node:test'
-import { connect as connectTo, Daemon, fixture, run } from './harness.mjs'
+import test from 'node:test'
+import { fixture, run } from './harness.mjs'
 
 const { daemon, connect } = await fixture()
 const c = await connect()
@@ -153,34 +150,4 @@ test('a view ends before a switch does, with its client, and by the garbage coll
   assert.deepEqual([code, stdout], [0, '2 1\n0\n'], stderr)
   assert.match(stderr, /GPUBUF_UNRELEASED/)
   await c.delete('policy')
-})
-
-test('two models in room for one', async () => {
-  const directory = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-tier-'))
-  after(() => rm(directory, { recursive: true, force: true }))
-  const tiered = await Daemon.start('--device', 'host:64M', '--tier', `disk:256M:${directory}`)
-  const client = await connectTo(tiered.socket)
-  const model = value => new Uint8Array(40 << 20).fill(value)
-  await client.put('one', model(1))
-  const one = await client.follow('one')
-  const first = one.value.values
-  await assert.rejects(client.put('two', model(2)), { kind: 'no_space' })
-  await one.park()
-  await client.put('two', model(2), { evict: 'drop' })
-  const two = await client.follow('two')
-  const second = two.value.values
-  for (let i = 0; i < 2; i++) {
-    assert.deepEqual([first[5], second[5]], [0, 2])
-    await assert.rejects(one.resume(), { kind: 'no_space' })
-    const resuming = one.resume({ timeout: 30_000 }) // waits for the room that the next line gives
-    await two.park()
-    assert.equal(await resuming, true)
-    assert.deepEqual([first[5], second[5]], [1, 0])
-    await one.park()
-    assert.equal(await two.resume({ timeout: 30_000 }), true)
-  }
-  one.close()
-  two.close()
-  client.close()
-  await tiered.stop()
 })
