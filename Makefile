@@ -151,6 +151,8 @@ PYTHON_OBJECTS := $(call objects,$(PYTHON_SOURCES))
 PAGE := $(filter-out %/package.json,$(wildcard client/gateway/page/*))
 PROTOCOL := $(B)/obj/gen/protocol_json.o
 PAGE_OBJECT := $(B)/obj/gen/page.o
+COMPLETION := $(addprefix client/gpubufctl/completion/gpubufctl.,bash zsh fish)
+COMPLETION_OBJECT := $(B)/obj/gen/completion.o
 EXAMPLES := $(patsubst examples/%.c,$(B)/bin/examples/%,$(EXAMPLE_SOURCES))
 UNIT_TESTS := $(call programs,$(UNIT_SOURCES))
 LIB_TESTS := $(call programs,$(LIBTEST_SOURCES))
@@ -197,7 +199,7 @@ gpubufctl: $(B)/bin/gpubufctl
 gateway: $(B)/bin/gpubufd-gateway
 peer: $(B)/bin/gpubufd-peer
 examples: $(EXAMPLES)
-objects: $(OBJECTS) $(PROTOCOL) $(PAGE_OBJECT) $(PYTHON_OBJECTS) $(if $(NODE_INCLUDE),$(NODE_OBJECTS))
+objects: $(OBJECTS) $(PROTOCOL) $(PAGE_OBJECT) $(COMPLETION_OBJECT) $(PYTHON_OBJECTS) $(if $(NODE_INCLUDE),$(NODE_OBJECTS))
 tests: all $(SHIM) $(B)/tests/bench/bench_hostile $(B)/tests/bench/bench_stream_kills $(FAKECUDA) $(FAKECUDA_PLAIN) $(PEER_TESTS) $(SIM) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS) $(PACKAGE)
 benches: all $(BENCHES)
 fuzzers: $(FUZZERS)
@@ -257,7 +259,7 @@ $(call objects,$(GATEWAY_SOURCES)): | $(call wants,microhttpd.h nng/nng.h zlib.h
 $(call objects,$(PEER_SOURCES)): | $(call wants,openssl/ssl.h curl/curl.h ucp/api/ucp.h)
 $(call objects,$(wildcard tests/unit/*.c tests/lib/*.c)): | $(call wants,cmocka.h)
 
-$(PROTOCOL) $(PAGE_OBJECT): $(B)/obj/gen/%.o: $(B)/gen/%.c $(B)/flags
+$(PROTOCOL) $(PAGE_OBJECT) $(COMPLETION_OBJECT): $(B)/obj/gen/%.o: $(B)/gen/%.c $(B)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -MMD -MP -c $< -o $@
@@ -302,6 +304,20 @@ $(B)/gen/page.c: $(PAGE) Makefile
 		echo 'const size_t gb_gateway_page_file_count = sizeof(gb_gateway_page_files) / sizeof(gb_gateway_page_files[0]);'; \
 	} >$@
 
+# What gpubufctl completion prints, in the order of enum gb_shell.
+$(B)/gen/completion.c: $(COMPLETION) Makefile
+	$(call say,GEN,$@)
+	@mkdir -p $(@D)
+	$(Q){ \
+		echo '/* Made from client/gpubufctl/completion by the Makefile. */'; \
+		echo '#include "client/gpubufctl/commands.h"'; \
+		echo 'const char *const gb_completion_scripts[] = {'; \
+		for file in $(COMPLETION); do \
+			sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' "$$file"; echo ','; \
+		done; \
+		echo '};'; \
+	} >$@
+
 -include $(OBJECTS:.o=.d) $(PYTHON_OBJECTS:.o=.d)
 
 # ---- linking ----
@@ -317,7 +333,7 @@ $(B)/obj/libdaemon.a: $(call objects,$(DAEMON_SOURCES)) $(PROTOCOL) $(B)/sources
 $(B)/obj/libclient.a: $(call objects,$(LIB_SOURCES)) $(B)/sources
 	$(call say,AR,$@)
 	$(archive)
-$(B)/obj/libctl.a: $(call objects,$(CTL_SOURCES)) $(B)/sources
+$(B)/obj/libctl.a: $(call objects,$(CTL_SOURCES)) $(COMPLETION_OBJECT) $(B)/sources
 	$(call say,AR,$@)
 	$(archive)
 
@@ -348,7 +364,7 @@ $(B)/bin/gpubufd: $(B)/obj/daemon/main.o $(call objects,$(DAEMON_SOURCES)) $(PRO
 	$(Q)$(LINK) $(if $(DIST),$(RPATH)) -o $@ $(filter %.o %.a,$^) $(DAEMON_LIBS)
 
 $(B)/bin/gpubufctl: $(B)/obj/client/gpubufctl/main.o $(call objects,$(CTL_SOURCES)) \
-		$(B)/obj/libproto.a $(LIBRARY) $(filter %.a,$(GPUBUF_LIBS)) $(B)/sources
+		$(COMPLETION_OBJECT) $(B)/obj/libproto.a $(LIBRARY) $(filter %.a,$(GPUBUF_LIBS)) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(RPATH) -o $@ $(filter %.o,$^) $(GPUBUF_LIBS) $(B)/obj/libproto.a $(CTL_LIBS)
@@ -841,7 +857,7 @@ lint-cppcheck:
 lint-shell:
 	$(call say,SHELL,$(SHELL_SCRIPTS))
 	$(call needs,$(SHELLCHECK),shellcheck)
-	@$(SHELLCHECK) $(SHELL_SCRIPTS)
+	@$(SHELLCHECK) $(SHELL_SCRIPTS) $(filter %.bash,$(COMPLETION))
 
 # The units as they are installed. 10 of 100 is what systemd itself calls safe.
 SYSTEMD_ANALYZE ?= systemd-analyze
@@ -881,17 +897,12 @@ $(MAN_PAGES): $(B)/man/%: docs/man/%.scd
 	$(Q)SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(stat -c %Y $<)} $(SCDOC) <$< >$@ && \
 		sed -i '/^\.TH /a .nh' $@ # no hyphens in names and code; scdoc says so too early
 
-COMPLETIONS := $(addprefix $(B)/completion/,bash zsh fish)
-$(COMPLETIONS): $(B)/completion/%: $(B)/bin/gpubufctl
-	@mkdir -p $(@D)
-	@LD_LIBRARY_PATH=$(B)/lib $< completion $* >$@
-
 below_prefix = $(patsubst $(PREFIX)/%,$${prefix}/%,$(1))
 to = $(DESTDIR)$(1)
 fill_unit = sed -e 's|@bindir@|$(BINDIR)|' -e 's|@sysconfdir@|$(SYSCONFDIR)|' $(1)
 
 .SECONDEXPANSION:
-install: all $$(MAN_INSTALLED) $(COMPLETIONS) ## install under PREFIX (/usr/local), staged in DESTDIR
+install: all $$(MAN_INSTALLED) ## install under PREFIX (/usr/local), staged in DESTDIR
 	@mkdir -p $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) $(call to,$(INCLUDEDIR)) \
 		$(call to,$(UNITDIR)) $(call to,$(USERUNITDIR)) $(call to,$(SYSUSERSDIR)) \
 		$(call to,$(TMPFILESDIR)) $(call to,$(SYSCONFDIR))
@@ -921,9 +932,9 @@ install: all $$(MAN_INSTALLED) $(COMPLETIONS) ## install under PREFIX (/usr/loca
 	install -m 644 systemd/gpubufd-peer.sysusers $(call to,$(SYSUSERSDIR)/gpubufd-peer.conf)
 	install -m 644 systemd/gpubufd.tmpfiles $(call to,$(TMPFILESDIR)/gpubufd.conf)
 	install -D -m 755 scripts/make-certificates $(call to,$(PREFIX)/share/gpubufd-peer/make-certificates)
-	install -D -m 644 $(B)/completion/bash $(call to,$(COMPLETIONDIR)/gpubufctl)
-	install -D -m 644 $(B)/completion/zsh $(call to,$(ZSHDIR)/_gpubufctl)
-	install -D -m 644 $(B)/completion/fish $(call to,$(FISHDIR)/gpubufctl.fish)
+	install -D -m 644 $(word 1,$(COMPLETION)) $(call to,$(COMPLETIONDIR)/gpubufctl)
+	install -D -m 644 $(word 2,$(COMPLETION)) $(call to,$(ZSHDIR)/_gpubufctl)
+	install -D -m 644 $(word 3,$(COMPLETION)) $(call to,$(FISHDIR)/gpubufctl.fish)
 	$(if $(MAN_INSTALLED),,@echo '  (the manual pages are left out: they need the package scdoc)')
 	@set -e; for page in $(MAN_INSTALLED); do \
 		install -D -m 644 "$$page" "$(call to,$(MANDIR))/man$${page##*.}/$${page##*/}"; \

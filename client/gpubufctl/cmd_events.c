@@ -58,17 +58,15 @@ static void print_text(const struct follow *follow, const char *kind, const char
     const cJSON *object = gb_cjson_member(event, "object");
     int64_t bytes = gb_cjson_int_of(object, "bytes", -1);
     bool color = follow->cli->color;
-    char clock[16], size[32] = "";
     struct gb_writer clean;
 
-    gb_format_clock(gb_cjson_int_of(event, "time_ms", 0) / 1000, clock, sizeof(clock));
-    if (bytes >= 0)
-        gb_format_size((uint64_t)bytes, size, sizeof(size));
     gb_writer_init(&clean, 0);
     gb_text_clean(&clean, *name ? name : "(private)", strlen(*name ? name : "(private)"));
-    printf("%s%s %8" PRIu64 "%s  %-9s  %s  %s%s%s\n", gb_style_on(color, GB_STYLE_DIM), clock,
-           follow->last, gb_style_off(color, GB_STYLE_DIM), kind, gb_writer_text(&clean),
-           gb_style_on(color, GB_STYLE_DIM), size, gb_style_off(color, GB_STYLE_DIM));
+    printf("%s%s %8" PRIu64 "%s  %-9s  %s  %s%s%s\n", gb_style_on(color, GB_STYLE_DIM),
+           gb_clock(gb_cjson_int_of(event, "time_ms", 0) / 1000).text, follow->last,
+           gb_style_off(color, GB_STYLE_DIM), kind, gb_writer_text(&clean),
+           gb_style_on(color, GB_STYLE_DIM), bytes < 0 ? "" : gb_size((uint64_t)bytes).text,
+           gb_style_off(color, GB_STYLE_DIM));
     gb_writer_end(&clean);
 }
 

@@ -199,7 +199,6 @@ static void load_object(struct load *load, const cJSON *entry)
 static void print_outcome(const struct load *load)
 {
     int loaded = cJSON_GetArraySize(load->loaded);
-    char size[32];
 
     if (load->cli->json) {
         cJSON *answer = cJSON_CreateObject();
@@ -210,12 +209,11 @@ static void print_outcome(const struct load *load)
         cJSON_Delete(answer);
         return;
     }
-    gb_format_size(load->bytes, size, sizeof(size));
     struct gb_writer rate;
     gb_writer_init(&rate, 0);
     gb_progress_rate(&load->progress, load->bytes, &rate);
-    printf("loaded %d object%s, %s%.*s\n", loaded, loaded == 1 ? "" : "s", size, (int)rate.length,
-           rate.data ? rate.data : "");
+    printf("loaded %d object%s, %s%.*s\n", loaded, loaded == 1 ? "" : "s",
+           gb_size(load->bytes).text, (int)rate.length, rate.data ? rate.data : "");
     gb_writer_end(&rate);
     if (load->verbose)
         GB_CJSON_EACH(name, load->skipped)

@@ -32,7 +32,6 @@ static void add_notes(struct gb_grid *grid, const cJSON *object)
     const char *evict = gb_cjson_string_of(object, "evict", "spill");
     int64_t ttl = gb_cjson_int_of(object, "ttl_ms", 0);
     struct gb_writer text;
-    char span[32];
 
     gb_writer_init(&text, 0);
     const cJSON *stream = gb_cjson_member(object, "stream");
@@ -55,10 +54,8 @@ static void add_notes(struct gb_grid *grid, const cJSON *object)
         GB_WRITE_LITERAL(&text, "pinned ");
     if (strcmp(evict, "spill") != 0)
         gb_write_format(&text, "%s ", evict);
-    if (ttl > 0) {
-        gb_format_age(ttl, span, sizeof(span));
-        gb_write_format(&text, "ttl %s ", span);
-    }
+    if (ttl > 0)
+        gb_write_format(&text, "ttl %s ", gb_age(ttl).text);
     gb_grid_add(grid, text.length ? text.data : "", text.length ? text.length - 1 : 0,
                 GB_STYLE_YELLOW);
     gb_writer_end(&text);
@@ -128,12 +125,10 @@ static int64_t total_bytes(const cJSON *objects)
 
 static void print_total(const cJSON *objects)
 {
-    char count[64], size[32];
-    int objects_count = cJSON_GetArraySize(objects);
+    int count = cJSON_GetArraySize(objects);
 
-    gb_format_count((uint64_t)objects_count, count, sizeof(count));
-    gb_format_size((uint64_t)total_bytes(objects), size, sizeof(size));
-    printf("%s object%s, %s\n", count, objects_count == 1 ? "" : "s", size);
+    printf("%s object%s, %s\n", gb_count((uint64_t)count).text, count == 1 ? "" : "s",
+           gb_size((uint64_t)total_bytes(objects)).text);
 }
 
 static void print_json(cJSON *objects, bool total)

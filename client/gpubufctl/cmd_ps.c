@@ -22,20 +22,18 @@ const struct gb_cli_option gb_ps_options[] = {
 static void add_access(struct gb_grid *grid, const cJSON *lease)
 {
     bool writes = strcmp(gb_cjson_string_of(lease, "access", "r"), "r") != 0;
-    char idle[32];
+    int64_t parked = gb_cjson_int_of(lease, "parked_ms", -1);
+    int64_t cached = gb_cjson_int_of(lease, "cached_ms", -1);
 
-    if (cJSON_HasObjectItem(lease, "parked_ms")) {
-        gb_format_age(gb_cjson_int_of(lease, "parked_ms", 0), idle, sizeof(idle));
-        gb_grid_format(grid, GB_STYLE_DIM, "parked %s", idle);
-        return;
-    }
-    if (!cJSON_HasObjectItem(lease, "cached_ms")) {
-        const char *how = gb_cjson_bool_of(lease, "exclusive") ? "claim" : "write";
-        gb_grid_text(grid, writes ? how : "read", writes ? GB_STYLE_YELLOW : GB_STYLE_NONE);
-        return;
-    }
-    gb_format_age(gb_cjson_int_of(lease, "cached_ms", 0), idle, sizeof(idle));
-    gb_grid_format(grid, GB_STYLE_DIM, "cached, idle %s", idle);
+    if (parked >= 0)
+        gb_grid_format(grid, GB_STYLE_DIM, "parked %s", gb_age(parked).text);
+    else if (cached >= 0)
+        gb_grid_format(grid, GB_STYLE_DIM, "cached, idle %s", gb_age(cached).text);
+    else if (writes)
+        gb_grid_text(grid, gb_cjson_bool_of(lease, "exclusive") ? "claim" : "write",
+                     GB_STYLE_YELLOW);
+    else
+        gb_grid_text(grid, "read", GB_STYLE_NONE);
 }
 
 static const struct gb_table_column leases[] = {

@@ -282,7 +282,6 @@ static void write_manifest(struct save *save, const char *prefix)
 static void print_outcome(const struct save *save)
 {
     int count = cJSON_GetArraySize(save->entries), gone = cJSON_GetArraySize(save->gone);
-    char size[32];
 
     if (save->cli->json) {
         cJSON *answer =
@@ -295,8 +294,8 @@ static void print_outcome(const struct save *save)
         cJSON_Delete(answer);
         return;
     }
-    gb_format_size(save->file.done, size, sizeof(size));
-    printf("saved %d object%s, %s, in %s\n", count, count == 1 ? "" : "s", size, save->target);
+    printf("saved %d object%s, %s, in %s\n", count, count == 1 ? "" : "s",
+           gb_size(save->file.done).text, save->target);
     if (gone > 0)
         printf("%d removed before their turn\n", gone);
 }

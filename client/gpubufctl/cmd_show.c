@@ -78,13 +78,10 @@ static void add_value(const struct gb_series *series, uint64_t i, struct gb_grid
 
 static void print_more(const struct show *show, uint64_t left, const char *one, const char *many)
 {
-    char count[64];
-
-    if (left == 0)
-        return;
-    gb_format_count(left, count, sizeof(count));
-    printf("%s… %s more %s%s\n", gb_style_on(show->cli->color, GB_STYLE_DIM), count,
-           left == 1 ? one : many, gb_style_off(show->cli->color, GB_STYLE_DIM));
+    if (left > 0)
+        printf("%s… %s more %s%s\n", gb_style_on(show->cli->color, GB_STYLE_DIM),
+               gb_count(left).text, left == 1 ? one : many,
+               gb_style_off(show->cli->color, GB_STYLE_DIM));
 }
 
 /* ---- tables and columns --------------------------------------------------------------------- */
@@ -107,8 +104,7 @@ static void print_columns(const struct show *show, const struct gb_series *serie
         gb_dtype_format(&series[i].dtype, text, sizeof(text));
         gb_grid_text(&grid, series[i].name ? series[i].name : "", GB_STYLE_BOLD);
         gb_grid_text(&grid, text, GB_STYLE_NONE);
-        gb_format_count(nulls, text, sizeof(text));
-        gb_grid_text(&grid, text, nulls ? GB_STYLE_NONE : GB_STYLE_DIM);
+        gb_grid_text(&grid, gb_count(nulls).text, nulls ? GB_STYLE_NONE : GB_STYLE_DIM);
     }
     gb_grid_print(&grid, show->width, 2, show->cli->color, false);
 }
@@ -235,16 +231,14 @@ static void write_shape(const struct gpubuf_tensor *tensor, struct gb_writer *wr
 
 static void add_tensor(struct gb_grid *grid, const struct gpubuf_tensor *tensor)
 {
-    char size[32];
     struct gb_writer shape;
 
     gb_writer_init(&shape, 0);
     write_shape(tensor, &shape);
-    gb_format_size(tensor->bytes, size, sizeof(size));
     gb_grid_text(grid, tensor->name, GB_STYLE_BOLD);
     gb_grid_text(grid, tensor->dtype, GB_STYLE_NONE);
     gb_grid_add(grid, shape.length ? shape.data : "", shape.length, GB_STYLE_NONE);
-    gb_grid_text(grid, size, GB_STYLE_NONE);
+    gb_grid_text(grid, gb_size(tensor->bytes).text, GB_STYLE_NONE);
     gb_writer_end(&shape);
 }
 

@@ -9,7 +9,6 @@
 #include "format.h"
 #include "json_print.h"
 #include "line.h"
-#include "user_name.h"
 
 enum { VERSION, LABEL };
 
@@ -64,28 +63,21 @@ static void describe_layout(const cJSON *layout, struct gb_writer *writer)
 static void add_owner(struct gb_line *line, const cJSON *object)
 {
     int64_t uid = gb_cjson_int_of(object, "uid", -1), gid = gb_cjson_int_of(object, "gid", -1);
-    char name[64];
 
-    gb_user_name(uid, name, sizeof(name));
-    add_row(line, "owner", "%s (uid %" PRId64 ", gid %" PRId64 ")", name, uid, gid);
+    add_row(line, "owner", "%s (uid %" PRId64 ", gid %" PRId64 ")", gb_user(uid).text, uid, gid);
 }
 
 static void add_times(struct gb_line *line, const cJSON *object)
 {
-    char text[64];
     int64_t ttl = gb_cjson_int_of(object, "ttl_ms", 0);
 
-    gb_format_local_time(gb_cjson_int_of(object, "created_ms", 0), text, sizeof(text));
-    add_row(line, "created", "%s", text);
-    if (ttl > 0) {
-        gb_format_age(ttl, text, sizeof(text));
-        add_row(line, "time to live", "%s", text);
-    }
+    add_row(line, "created", "%s", gb_local_time(gb_cjson_int_of(object, "created_ms", 0)).text);
+    if (ttl > 0)
+        add_row(line, "time to live", "%s", gb_age(ttl).text);
 }
 
 static void fill(struct gb_line *line, const cJSON *object)
 {
-    char size[32];
     struct gb_writer layout;
     int64_t bytes = gb_cjson_int_of(object, "bytes", 0), keep = gb_cjson_int_of(object, "keep", 0);
 
@@ -99,11 +91,11 @@ static void fill(struct gb_line *line, const cJSON *object)
     describe_layout(gb_cjson_member(object, "layout"), &layout);
     add_row(line, "layout", "%s", gb_writer_text(&layout));
     gb_writer_end(&layout);
-    gb_format_size((uint64_t)bytes, size, sizeof(size));
+    struct gb_short size = gb_size((uint64_t)bytes);
     if (bytes < 1024)
-        add_row(line, "size", "%s", size);
+        add_row(line, "size", "%s", size.text);
     else
-        add_row(line, "size", "%s (%" PRId64 " bytes)", size, bytes);
+        add_row(line, "size", "%s (%" PRId64 " bytes)", size.text, bytes);
     add_row(line, "place", "%s, tier %s, shared by %s", gb_cjson_string_of(object, "device", "?"),
             gb_cjson_string_of(object, "tier", "?"), gb_cjson_string_of(object, "share", "?"));
     add_row(line, "state", "%s",

@@ -11,7 +11,6 @@
 #include "parse.h"
 #include "proto/limits.h"
 #include "term.h"
-#include "user_name.h"
 
 enum { TRIM_DEVICE, TRIM_BYTES };
 
@@ -24,7 +23,7 @@ const struct gb_cli_option gb_trim_options[] = {
 };
 
 /* A number's name tells its unit: bytes, milliseconds, or things. */
-static void format_number(const char *within, const char *key, double value, char *out, size_t size)
+static struct gb_short number_text(const char *within, const char *key, double value)
 {
     static const char *const byte_names[] = {
         "bytes",  "capacity",          "used",      "free",    "mapped", "leased",
@@ -35,46 +34,36 @@ static void format_number(const char *within, const char *key, double value, cha
                                          "open",     "kept",    "in_flight"}; /* descriptors */
 
     if (value < 0 || value != (double)(uint64_t)value) {
-        (void)snprintf(out, size, "%.6g", value);
-        return;
+        struct gb_short text;
+        (void)snprintf(text.text, sizeof(text.text), "%.6g", value);
+        return text;
     }
-    if (strcmp(key, "quota") == 0 && value >= (double)GB_LIMIT(integer)) {
-        (void)snprintf(out, size, "none");
-        return;
-    }
+    if (strcmp(key, "quota") == 0 && value >= (double)GB_LIMIT(integer))
+        return (struct gb_short){"none"};
     bool counts = false;
     for (size_t i = 0; i < sizeof(things) / sizeof(things[0]); i++)
         counts |= within && strcmp(within, things[i]) == 0;
-    for (size_t i = 0; !counts && i < sizeof(byte_names) / sizeof(byte_names[0]); i++) {
-        if (gb_ends_with(key, byte_names[i])) {
-            gb_format_size((uint64_t)value, out, size);
-            return;
-        }
-    }
+    for (size_t i = 0; !counts && i < sizeof(byte_names) / sizeof(byte_names[0]); i++)
+        if (gb_ends_with(key, byte_names[i]))
+            return gb_size((uint64_t)value);
     if (gb_ends_with(key, "_ms"))
-        gb_format_age((int64_t)value, out, size);
-    else if (gb_ends_with(key, "_us"))
-        gb_format_age((int64_t)(value / 1000), out, size);
-    else
-        gb_format_count((uint64_t)value, out, size);
+        return gb_age((int64_t)value);
+    if (gb_ends_with(key, "_us"))
+        return gb_age((int64_t)(value / 1000));
+    return gb_count((uint64_t)value);
 }
 
 static void add_value(struct gb_grid *grid, const char *within, const char *key, const cJSON *value)
 {
-    char text[64];
-
-    if (cJSON_IsNumber(value)) {
-        format_number(within, key, value->valuedouble, text, sizeof(text));
-        gb_grid_text(grid, text, value->valuedouble != 0 ? GB_STYLE_NONE : GB_STYLE_DIM);
-    } else if (cJSON_IsString(value)) {
+    if (cJSON_IsNumber(value))
+        gb_grid_text(grid, number_text(within, key, value->valuedouble).text,
+                     value->valuedouble != 0 ? GB_STYLE_NONE : GB_STYLE_DIM);
+    else if (cJSON_IsString(value))
         gb_grid_text(grid, value->valuestring, GB_STYLE_NONE);
-    } else {
-        gb_grid_text(grid,
-                     cJSON_IsTrue(value)    ? "yes"
-                     : cJSON_IsFalse(value) ? "no"
-                                            : "",
-                     GB_STYLE_NONE);
-    }
+    else if (cJSON_IsBool(value))
+        gb_grid_text(grid, cJSON_IsTrue(value) ? "yes" : "no", GB_STYLE_NONE);
+    else
+        gb_grid_text(grid, "", GB_STYLE_NONE);
 }
 
 /* The number of the last event says how many there were; a time is printed with a unit of its own.
@@ -96,21 +85,21 @@ static bool is_plain(const cJSON *value)
 static void print_section(const struct gb_cli *cli, const cJSON *section, unsigned depth);
 
 /* The title of an item of an array: its own name, if it has one. */
-static const char *title_of(const cJSON *item, char *buffer, size_t size, int position)
+static const char *title_of(const cJSON *item, int position, struct gb_short *own)
 {
     static const char *const keys[] = {"alias", "id", "tier", "device", "name"};
 
     if (item->string)
         return item->string;
     if (cJSON_IsNumber(gb_cjson_member(item, "uid"))) {
-        gb_user_name(gb_cjson_int_of(item, "uid", 0), buffer, size);
-        return buffer;
+        *own = gb_user(gb_cjson_int_of(item, "uid", 0));
+        return own->text;
     }
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         if (gb_cjson_string_of(item, keys[i], NULL))
             return gb_cjson_string_of(item, keys[i], NULL);
-    (void)snprintf(buffer, size, "%d", position);
-    return buffer;
+    (void)snprintf(own->text, sizeof(own->text), "%d", position);
+    return own->text;
 }
 
 /* Whether the members are objects of a few plain members each, all alike: a table, as of methods.
@@ -145,7 +134,7 @@ static bool is_all_zero(const cJSON *object)
 static void print_uniform(const struct gb_cli *cli, const cJSON *section, unsigned depth)
 {
     struct gb_grid grid;
-    char number[64];
+    struct gb_short own;
     int position = 0;
 
     gb_grid_init(&grid, (size_t)cJSON_GetArraySize(section->child) + 1);
@@ -157,7 +146,7 @@ static void print_uniform(const struct gb_cli *cli, const cJSON *section, unsign
     GB_CJSON_EACH(item, section) {
         if (is_all_zero(item))
             continue;
-        gb_grid_text(&grid, title_of(item, number, sizeof(number), position++), GB_STYLE_NONE);
+        gb_grid_text(&grid, title_of(item, position++, &own), GB_STYLE_NONE);
         GB_CJSON_EACH(member, section->child)
             add_value(&grid, item->string, member->string, gb_cjson_member(item, member->string));
     }
@@ -166,7 +155,7 @@ static void print_uniform(const struct gb_cli *cli, const cJSON *section, unsign
 
 static void print_nested(const struct gb_cli *cli, const cJSON *section, unsigned depth)
 {
-    char number[64];
+    struct gb_short own;
     int position = 0;
 
     GB_CJSON_EACH(item, section) {
@@ -174,7 +163,7 @@ static void print_nested(const struct gb_cli *cli, const cJSON *section, unsigne
             continue;
         struct gb_writer title;
         gb_writer_init(&title, 0);
-        const char *text = title_of(item, number, sizeof(number), position++);
+        const char *text = title_of(item, position++, &own);
         gb_text_clean(&title, text, strlen(text));
         printf("%s%*s%s%s%s\n", depth == 0 ? "\n" : "", (int)depth * 2, "",
                gb_style_on(cli->color, GB_STYLE_BOLD), gb_writer_text(&title),
@@ -224,12 +213,9 @@ void gb_cmd_trim(struct gb_cli *cli, struct gb_cli_args *args)
     if (args->option[TRIM_DEVICE])
         cJSON_AddStringToObject(params, "device", args->option[TRIM_DEVICE]);
     cJSON *answer = gb_cli_ask(cli, "trim", params);
-    if (cli->json) {
+    if (cli->json)
         gb_cjson_print(answer, true);
-    } else {
-        char size[32];
-        gb_format_size((uint64_t)gb_cjson_int_of(answer, "freed", 0), size, sizeof(size));
-        printf("%s freed\n", size);
-    }
+    else
+        printf("%s freed\n", gb_size((uint64_t)gb_cjson_int_of(answer, "freed", 0)).text);
     cJSON_Delete(answer);
 }

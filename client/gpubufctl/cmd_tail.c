@@ -56,21 +56,18 @@ static void write_first(const struct gb_cli *cli, struct gpubuf_stream *stream,
 static void write_clock(struct gb_writer *writer, uint64_t time_ns)
 {
     struct timespec wall, monotonic;
-    char text[16];
 
     (void)clock_gettime(CLOCK_REALTIME, &wall);
     (void)clock_gettime(CLOCK_MONOTONIC, &monotonic);
     int64_t age = (int64_t)monotonic.tv_sec * 1000000000 + monotonic.tv_nsec - (int64_t)time_ns;
     int64_t ns = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec - age;
-    gb_format_clock(ns / 1000000000, text, sizeof(text));
-    gb_write_format(writer, "%s.%03d", text, (int)(ns / 1000000 % 1000));
+    gb_write_format(writer, "%s.%03d", gb_clock(ns / 1000000000).text, (int)(ns / 1000000 % 1000));
 }
 
 static void print_frame(const struct gb_cli *cli, struct gpubuf_stream *stream,
                         const struct gpubuf_frame *frame)
 {
     struct gb_writer writer;
-    char size[32];
 
     gb_writer_init(&writer, 0);
     if (cli->json) {
@@ -82,11 +79,11 @@ static void print_frame(const struct gb_cli *cli, struct gpubuf_stream *stream,
         const char *dim = gb_style_on(cli->color, GB_STYLE_DIM),
                    *off = gb_style_off(cli->color, GB_STYLE_DIM);
 
-        (void)gb_format_size(frame->bytes, size, sizeof(size));
         gb_write_text(&writer, dim);
         write_clock(&writer, frame->time_ns);
         gb_write_format(&writer, "%s  %" PRIu64 "  %s%s", off,
-                        frame->number & ((UINT64_C(1) << GB_STREAM_COUNT_BITS) - 1), dim, size);
+                        frame->number & ((UINT64_C(1) << GB_STREAM_COUNT_BITS) - 1), dim,
+                        gb_size(frame->bytes).text);
         if (frame->missed > 0)
             gb_write_format(&writer, ", %" PRIu64 " missed", frame->missed);
         gb_write_format(&writer, "%s  ", off);

@@ -216,17 +216,17 @@ static void run_once(struct top *top, size_t rows)
 static void draw(struct top *top)
 {
     struct gb_writer out;
-    char clock[16] = "", silent[64];
+    struct gb_short clock = gb_clock(time(NULL)), silent;
     uint64_t waited = top->waiting ? gb_term_clock_ms() - top->begun_ms : 0;
 
-    gb_format_clock(time(NULL), clock, sizeof(clock));
     gb_writer_init(&out, 0);
     gb_screen_size(&top->view.width, &top->view.rows);
-    top->view.clock = clock;
+    top->view.clock = clock.text;
     top->view.notice = top->notice;
     if (!top->notice[0] && waited > SILENT_MS) {
-        (void)snprintf(silent, sizeof(silent), "no answer for %d s", (int)(waited / 1000));
-        top->view.notice = silent;
+        (void)snprintf(silent.text, sizeof(silent.text), "no answer for %d s",
+                       (int)(waited / 1000));
+        top->view.notice = silent.text;
     }
     gb_top_draw(&top->view, &out);
     gb_screen_draw(gb_writer_text(&out), out.length);

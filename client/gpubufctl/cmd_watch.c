@@ -62,18 +62,16 @@ static void print_text(const struct watch *watch, const char *kind, const struct
 {
     bool color = watch->cli->color;
     enum gb_style style = style_of(kind);
-    char clock[16], size[32] = "";
     struct gb_writer name;
 
-    gb_format_clock(time(NULL), clock, sizeof(clock));
     gb_writer_init(&name, 0);
     if (info) {
-        gb_format_size(info->bytes, size, sizeof(size));
         gb_text_clean(&name, info->name, strlen(info->name));
         gb_write_format(&name, "  %sversion %" PRIu64 ", %s%s", gb_style_on(color, GB_STYLE_DIM),
-                        info->version, size, gb_style_off(color, GB_STYLE_DIM));
+                        info->version, gb_size(info->bytes).text,
+                        gb_style_off(color, GB_STYLE_DIM));
     }
-    printf("%s%s%s  %s%-9s%s  %s\n", gb_style_on(color, GB_STYLE_DIM), clock,
+    printf("%s%s%s  %s%-9s%s  %s\n", gb_style_on(color, GB_STYLE_DIM), gb_clock(time(NULL)).text,
            gb_style_off(color, GB_STYLE_DIM), gb_style_on(color, style), kind,
            gb_style_off(color, style), gb_writer_text(&name));
     gb_writer_end(&name);

@@ -8,7 +8,6 @@
 #include "format.h"
 #include "json_print.h"
 #include "line.h"
-#include "user_name.h"
 
 enum { VERSION, LABEL };
 
@@ -18,9 +17,14 @@ const struct gb_cli_option gb_why_options[] = {
     {0},
 };
 
-static void size_of(const cJSON *object, const char *key, char *out, size_t size)
+static struct gb_short size_of(const cJSON *object, const char *key)
 {
-    (void)gb_format_size((uint64_t)gb_cjson_int_of(object, key, 0), out, size);
+    return gb_size((uint64_t)gb_cjson_int_of(object, key, 0));
+}
+
+static struct gb_short age_of(const cJSON *object, const char *key)
+{
+    return gb_age(gb_cjson_int_of(object, key, 0));
 }
 
 /* ---- what holds it ---- */
@@ -50,14 +54,12 @@ static void tell_part(struct gb_line *line, const cJSON *part)
 static void tell_lease(struct gb_line *line, const cJSON *reason, const char *name)
 {
     const char *of = gb_cjson_string_of(reason, "name", "");
-    char user[64], age[32];
 
-    gb_user_name(gb_cjson_int_of(reason, "uid", -1), user, sizeof(user));
-    (void)gb_format_age(gb_cjson_int_of(reason, "age_ms", 0), age, sizeof(age));
     gb_line_format(line, GB_STYLE_NONE,
                    "by session %" PRId64 ": %s, pid %" PRId64 ", user %s, for %s",
                    gb_cjson_int_of(reason, "session", 0), gb_cjson_string_of(reason, "client", ""),
-                   gb_cjson_int_of(reason, "pid", 0), user, age);
+                   gb_cjson_int_of(reason, "pid", 0),
+                   gb_user(gb_cjson_int_of(reason, "uid", -1)).text, age_of(reason, "age_ms").text);
     if (strcmp(gb_cjson_string_of(reason, "access", "r"), "rw") == 0)
         gb_line_text(line, GB_STYLE_NONE,
                      gb_cjson_bool_of(reason, "exclusive") ? ", which alone writes it"
@@ -67,10 +69,9 @@ static void tell_lease(struct gb_line *line, const cJSON *reason, const char *na
                        "; its connection has ended, and its process has not: kill %" PRId64
                        " ends that",
                        gb_cjson_int_of(reason, "pid", 0));
-    if (gb_cjson_member(reason, "cached_ms")) {
-        (void)gb_format_age(gb_cjson_int_of(reason, "cached_ms", 0), age, sizeof(age));
-        gb_line_format(line, GB_STYLE_NONE, ", idle %s; it is asked for it first", age);
-    }
+    if (gb_cjson_member(reason, "cached_ms"))
+        gb_line_format(line, GB_STYLE_NONE, ", idle %s; it is asked for it first",
+                       age_of(reason, "cached_ms").text);
     if (gb_cjson_member(reason, "parked_ms"))
         gb_line_text(line, GB_STYLE_NONE, "; it may leave for a tier, and is not dropped");
     if (gb_cjson_member(reason, "stream"))
@@ -92,33 +93,28 @@ static void tell_others(struct gb_line *line, const char *kind, int64_t others)
 
 static void tell_named(struct gb_line *line, const char *kind, const char *of, const char *name)
 {
-    if (strcmp(kind, "pinned") == 0)
+    static const char *const sentences[][2] = {
+        {"keep", "it was published with --evict keep"},
+        {"unsettled", "its producer's work on the GPU is not done"},
+        {"grace", "whoever used it before the daemon was started anew may still come back"},
+        {"empty", "it has no bytes, so that no room would be made"},
+        {"no_tier", "cannot be evicted: this daemon has no tier to move it to (start it with "
+                    "--tier), and its evict is not \"drop\""},
+        {"last_tier", "cannot be evicted: there is no tier below this one, and its evict is not "
+                      "\"drop\""},
+        {"producer", "its memory is its producer's"},
+        {"final", "its content is final, and stays where it is"},
+        {"live", "it is live: a copy in a tier would not be written"},
+    };
+
+    if (strcmp(kind, "pinned") == 0) {
         gb_line_format(line, GB_STYLE_NONE, "gpubufctl unpin %s ends that", of);
-    else if (strcmp(kind, "keep") == 0)
-        gb_line_text(line, GB_STYLE_NONE, "it was published with --evict keep");
-    else if (strcmp(kind, "unsettled") == 0)
-        gb_line_text(line, GB_STYLE_NONE, "its producer's work on the GPU is not done");
-    else if (strcmp(kind, "grace") == 0)
-        gb_line_text(line, GB_STYLE_NONE,
-                     "whoever used it before the daemon was started anew may still come back");
-    else if (strcmp(kind, "empty") == 0)
-        gb_line_text(line, GB_STYLE_NONE, "it has no bytes, so that no room would be made");
-    else if (strcmp(kind, "no_tier") == 0)
-        gb_line_text(
-            line, GB_STYLE_NONE,
-            "cannot be evicted: this daemon has no tier to move it to (start it with --tier), and "
-            "its evict is not \"drop\"");
-    else if (strcmp(kind, "last_tier") == 0)
-        gb_line_text(line, GB_STYLE_NONE,
-                     "cannot be evicted: there is no tier below this one, and its evict is not "
-                     "\"drop\"");
-    else if (strcmp(kind, "producer") == 0)
-        gb_line_text(line, GB_STYLE_NONE, "its memory is its producer's");
-    else if (strcmp(kind, "final") == 0)
-        gb_line_text(line, GB_STYLE_NONE, "its content is final, and stays where it is");
-    else if (strcmp(kind, "live") == 0)
-        gb_line_text(line, GB_STYLE_NONE, "it is live: a copy in a tier would not be written");
-    if (strcmp(of, name) != 0 && strcmp(kind, "pinned") != 0)
+        return;
+    }
+    for (size_t i = 0; i < sizeof(sentences) / sizeof(*sentences); i++)
+        if (strcmp(kind, sentences[i][0]) == 0)
+            gb_line_text(line, GB_STYLE_NONE, sentences[i][1]);
+    if (strcmp(of, name) != 0)
         gb_line_format(line, GB_STYLE_NONE, ", as %s", of);
 }
 
@@ -148,22 +144,20 @@ static void tell_reasons(struct gb_line *line, const cJSON *answer, const char *
 
 static void tell_place(struct gb_line *line, const cJSON *before, bool resident)
 {
-    char bytes[32], of_bytes[32], count[32], of_count[32];
-    bool more = gb_cjson_bool_of(before, "more");
+    int64_t objects = gb_cjson_int_of(before, "objects", 0);
+    int64_t of_objects = gb_cjson_int_of(before, "of_objects", 0);
+    const struct gb_short of_count = gb_count((uint64_t)of_objects);
+    const struct gb_short of_bytes = size_of(before, "of_bytes");
 
-    size_of(before, "bytes", bytes, sizeof(bytes));
-    size_of(before, "of_bytes", of_bytes, sizeof(of_bytes));
-    (void)gb_format_count((uint64_t)gb_cjson_int_of(before, "objects", 0), count, sizeof(count));
-    (void)gb_format_count((uint64_t)gb_cjson_int_of(before, "of_objects", 0), of_count,
-                          sizeof(of_count));
     gb_line_format(line, GB_STYLE_GREEN, "may leave %s", resident ? "its device" : "its tier");
-    const char *ending = strcmp(of_count, "1") == 0 ? "" : "s";
-    if (gb_cjson_int_of(before, "objects", 0) == 0)
-        gb_line_format(line, GB_STYLE_NONE, ": it is the first of %s such object%s (%s)", of_count,
-                       ending, of_bytes);
+    if (objects == 0)
+        gb_line_format(line, GB_STYLE_NONE, ": it is the first of %s such object%s (%s)",
+                       of_count.text, plural(of_objects), of_bytes.text);
     else
         gb_line_format(line, GB_STYLE_NONE, ": %s%s of %s such object%s go first (%s of %s)",
-                       more ? "at least " : "", count, of_count, ending, bytes, of_bytes);
+                       gb_cjson_bool_of(before, "more") ? "at least " : "",
+                       gb_count((uint64_t)objects).text, of_count.text, plural(of_objects),
+                       size_of(before, "bytes").text, of_bytes.text);
     gb_line_end(line);
 }
 
@@ -189,10 +183,8 @@ static void tell_rest(struct gb_line *line, const cJSON *answer)
         gb_line_end(line);
     }
     if (gb_cjson_member(answer, "expires_ms")) {
-        char left[32];
-
-        (void)gb_format_age(gb_cjson_int_of(answer, "expires_ms", 0), left, sizeof(left));
-        gb_line_format(line, GB_STYLE_NONE, "its time to live is over in %s", left);
+        gb_line_format(line, GB_STYLE_NONE, "its time to live is over in %s",
+                       age_of(answer, "expires_ms").text);
         gb_line_end(line);
     }
 }
@@ -222,20 +214,17 @@ static void tell_object(struct gb_line *line, const cJSON *object, const char *n
 {
     const char *tier = gb_cjson_string_of(object, "tier", "");
     const char *device = gb_cjson_string_of(object, "device", "");
-    char size[32], idle[32];
 
-    size_of(object, "bytes", size, sizeof(size));
-    (void)gb_format_age(gb_cjson_int_of(object, "idle_ms", 0), idle, sizeof(idle));
     gb_line_text(line, GB_STYLE_BOLD, name);
     if (gb_cjson_bool_of(object, "older") || gb_cjson_bool_of(object, "gone"))
         gb_line_format(line, GB_STYLE_NONE, ", version %" PRId64 "%s",
                        gb_cjson_int_of(object, "version", 0),
                        gb_cjson_bool_of(object, "gone") ? ", which can be opened no more" : "");
-    gb_line_format(line, GB_STYLE_NONE, ": %s of %s", size, device);
+    gb_line_format(line, GB_STYLE_NONE, ": %s of %s", size_of(object, "bytes").text, device);
     if (strcmp(tier, "device") != 0)
         gb_line_format(line, GB_STYLE_NONE, ", in the %s tier", tier);
     if (gb_cjson_int_of(object, "leases", 0) == 0)
-        gb_line_format(line, GB_STYLE_NONE, ", idle for %s", idle);
+        gb_line_format(line, GB_STYLE_NONE, ", idle for %s", age_of(object, "idle_ms").text);
     gb_line_end(line);
 }
 
@@ -246,15 +235,14 @@ static void tell_versions(struct gb_line *line, const cJSON *versions)
         const char *label = gb_cjson_string_of(object, "label", "");
         int64_t leases = gb_cjson_int_of(object, "leases", 0);
         bool older = gb_cjson_bool_of(object, "older");
-        char size[32];
 
         if (!older && !gb_cjson_bool_of(object, "gone"))
             continue;
-        size_of(object, "bytes", size, sizeof(size));
-        gb_line_format(
-            line, GB_STYLE_NONE, "version %" PRId64 "%s%s%s, %s: %s, open %" PRId64 " time%s",
-            gb_cjson_int_of(object, "version", 0), *label ? " (" : "", label, *label ? ")" : "",
-            size, older ? "kept" : "there for its readers only", leases, plural(leases));
+        gb_line_format(line, GB_STYLE_NONE,
+                       "version %" PRId64 "%s%s%s, %s: %s, open %" PRId64 " time%s",
+                       gb_cjson_int_of(object, "version", 0), *label ? " (" : "", label,
+                       *label ? ")" : "", size_of(object, "bytes").text,
+                       older ? "kept" : "there for its readers only", leases, plural(leases));
         gb_line_end(line);
     }
 }

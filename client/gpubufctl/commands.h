@@ -47,6 +47,7 @@ void gb_cmd_completion(struct gb_cli *cli, struct gb_cli_args *args);
 /* Prints what the last of `words`, which is being typed, may become, for a shell's completion; the
    others are those before it, behind the program's name. */
 enum gb_shell { GB_SHELL_BASH, GB_SHELL_ZSH, GB_SHELL_FISH };
+extern const char *const gb_completion_scripts[]; /* of each shell: completion/ */
 void gb_complete(struct gb_cli *cli, enum gb_shell shell, char *const *words, int count);
 
 #endif

@@ -16,7 +16,6 @@
 #include "format.h"
 #include "json_print.h"
 #include "proto/place.h"
-#include "user_name.h"
 
 #define FEW_DESCRIPTORS 4096
 
@@ -60,13 +59,13 @@ static void tell_denied(struct gb_doctor *doctor, const struct place *place,
                         const struct stat *status)
 {
     struct group entry, *group = NULL;
-    char owner[64], buffer[4096];
+    char buffer[4096];
 
     (void)getgrgid_r(status->st_gid, &entry, buffer, sizeof(buffer), &group);
-    gb_user_name(status->st_uid, owner, sizeof(owner));
     gb_doctor_find(doctor, GB_HEALTH_FAIL, "socket",
                    "%s: you may not connect: it is %s's and the group %s's, mode %04o", place->path,
-                   owner, group ? group->gr_name : "?", (unsigned)status->st_mode & 07777);
+                   gb_user(status->st_uid).text, group ? group->gr_name : "?",
+                   (unsigned)status->st_mode & 07777);
     if (group && (status->st_mode & 0020))
         gb_doctor_advise(doctor, "join its group: usermod -aG %s YOU (as root), then log in again",
                          group->gr_name);
@@ -113,18 +112,17 @@ static void tell_unreachable(struct gb_doctor *doctor, const struct place *place
 static void tell_peer(struct gb_doctor *doctor, const struct place *place, const struct ucred *peer)
 {
     bool suspect = peer->uid != 0 && peer->uid != geteuid() && peer->uid >= 1000;
-    char user[64];
+    const struct gb_short user = gb_user(peer->uid);
 
-    gb_user_name(peer->uid, user, sizeof(user));
     doctor->daemon_pid = peer->pid;
     gb_doctor_find(doctor, suspect ? GB_HEALTH_WARN : GB_HEALTH_OK, "socket",
                    "%s (%s): pid %d of user %s listens", place->path, place->why, (int)peer->pid,
-                   user);
+                   user.text);
     if (suspect)
         gb_doctor_advise(doctor,
                          "that is another person's daemon: whatever you publish, %s can "
                          "read",
-                         user);
+                         user.text);
 }
 
 void gb_doctor_look_at_socket(struct gb_doctor *doctor)
@@ -171,13 +169,13 @@ static cJSON *call(struct gb_doctor *doctor, const char *method)
 
 static void look_at_version(struct gb_doctor *doctor, const char *server)
 {
-    char own[64], up[32];
+    char own[64];
 
     (void)snprintf(own, sizeof(own), "gpubufd %s", GPUBUF_VERSION);
-    (void)gb_format_age(doctor->memory.uptime_ms, up, sizeof(up));
     bool same = strcmp(server, own) == 0;
     gb_doctor_find(doctor, same ? GB_HEALTH_OK : GB_HEALTH_WARN, "version",
-                   "the daemon is %s, up %s; this is gpubufctl %s", server, up, GPUBUF_VERSION);
+                   "the daemon is %s, up %s; this is gpubufctl %s", server,
+                   gb_age(doctor->memory.uptime_ms).text, GPUBUF_VERSION);
     if (!same)
         gb_doctor_advise(doctor,
                          "they understand each other, but install the same version of both; "
@@ -257,12 +255,6 @@ void gb_doctor_look_at_versions(struct gb_doctor *doctor)
 
 /* ---- memory ---- */
 
-static const char *size(uint64_t bytes, char *out)
-{
-    (void)gb_format_size(bytes, out, GB_FORMAT_MAX);
-    return out;
-}
-
 /* The session for which a figure is highest; NULL if it is 0 for all. */
 static const cJSON *who_has_most(const struct gb_inventory *memory, const char *key)
 {
@@ -287,14 +279,13 @@ static void look_at_room(struct gb_doctor *doctor, const struct gb_inventory_pla
 {
     uint64_t available = device->free + device->retained + device->evictable;
     const cJSON *most = who_has_most(&doctor->memory, "holds");
-    char all[GB_FORMAT_MAX], free_[GB_FORMAT_MAX], leased[GB_FORMAT_MAX], pinned[GB_FORMAT_MAX];
     char session[384];
     bool tight = available < device->capacity / 10;
 
     gb_doctor_find(doctor, tight ? GB_HEALTH_WARN : GB_HEALTH_OK, "memory",
                    "%s: of %s, %s are free or can be made so; %s leased, %s pinned or kept",
-                   device->name, size(device->capacity, all), size(available, free_),
-                   size(device->leased, leased), size(device->pinned, pinned));
+                   device->name, gb_size(device->capacity).text, gb_size(available).text,
+                   gb_size(device->leased).text, gb_size(device->pinned).text);
     if (!tight)
         return;
     if (most && device->leased >= device->pinned)
@@ -302,7 +293,7 @@ static void look_at_room(struct gb_doctor *doctor, const struct gb_inventory_pla
                          "%s holds most, %s: gpubufctl ps; or give the device more (gpubufd "
                          "--device)",
                          session_text(most, session, sizeof(session)),
-                         size((uint64_t)gb_cjson_int_of(most, "holds", 0), all));
+                         gb_size((uint64_t)gb_cjson_int_of(most, "holds", 0)).text);
     else if (device->pinned > 0)
         gb_doctor_advise(doctor, "gpubufctl ls marks what is pinned or kept; unpin or delete what "
                                  "need not stay, or give the device more (gpubufd --device)");
@@ -313,20 +304,20 @@ static void look_at_room(struct gb_doctor *doctor, const struct gb_inventory_pla
 static void look_at_mappings(struct gb_doctor *doctor, const struct gb_inventory_place *device)
 {
     const cJSON *most = who_has_most(&doctor->memory, "pins");
-    char bytes[GB_FORMAT_MAX], session[384];
+    char session[384];
 
     if (device->pinned_by_clients == 0)
         return;
     gb_doctor_find(
         doctor, device->pinned_by_clients > device->capacity / 20 ? GB_HEALTH_WARN : GB_HEALTH_OK,
         "memory", "%s: %s were given back but are still mapped by clients", device->name,
-        size(device->pinned_by_clients, bytes));
+        gb_size(device->pinned_by_clients).text);
     if (most)
         gb_doctor_advise(doctor,
                          "%s maps most of it, %s: it should unmap when it is asked to "
                          "(segments.retire)",
                          session_text(most, session, sizeof(session)),
-                         size((uint64_t)gb_cjson_int_of(most, "pins", 0), bytes));
+                         gb_size((uint64_t)gb_cjson_int_of(most, "pins", 0)).text);
 }
 
 static void look_at_device(struct gb_doctor *doctor, const struct gb_inventory_place *device)
@@ -348,11 +339,10 @@ static void look_at_tier(struct gb_doctor *doctor, const struct gb_inventory_pla
 {
     uint64_t stays = tier->used - (tier->clean < tier->used ? tier->clean : tier->used);
     bool full = stays > tier->capacity / 10 * 9;
-    char all[GB_FORMAT_MAX], used[GB_FORMAT_MAX];
 
     gb_doctor_find(doctor, full || tier->failures ? GB_HEALTH_WARN : GB_HEALTH_OK, "memory",
                    "tier %s: of %s, %s hold what is nowhere else; %" PRIu64 " failures", tier->name,
-                   size(tier->capacity, all), size(stays, used), tier->failures);
+                   gb_size(tier->capacity).text, gb_size(stays).text, tier->failures);
     if (tier->failures)
         gb_doctor_advise(doctor, "the daemon's log says what failed: journalctl -u gpubufd");
     else if (full)

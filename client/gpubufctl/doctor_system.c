@@ -63,11 +63,9 @@ static void look_at_gpu(struct gb_doctor *doctor, const struct gb_cuda *cuda, in
     bool fd =
         attribute(cuda, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device) &&
         attribute(cuda, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device);
-    char size[GB_FORMAT_MAX];
-    (void)gb_format_size(bytes, size, sizeof(size));
     gb_doctor_find(doctor, fd ? GB_HEALTH_OK : GB_HEALTH_WARN, "driver",
                    "GPU %d is %s, %s, %s: memory %s be shared by descriptor%s", ordinal, id, name,
-                   size, fd ? "can" : "cannot",
+                   gb_size(bytes).text, fd ? "can" : "cannot",
                    doctor->has_memory && daemon_has(doctor, id) ? "; the daemon serves it" : "");
     if (!fd)
         gb_doctor_advise(doctor, "share by legacy handles there: --share ipc");
@@ -231,18 +229,16 @@ static void look_at_host_memory(struct gb_doctor *doctor)
 {
     uint64_t wanted = 0;
     uint64_t total = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    char want[GB_FORMAT_MAX], have[GB_FORMAT_MAX];
 
     for (size_t i = 0; doctor->has_memory && i < doctor->memory.place_count; i++)
         if (strcmp(doctor->memory.places[i].name, "host") == 0)
             wanted += doctor->memory.places[i].capacity;
     if (wanted == 0)
         return;
-    (void)gb_format_size(wanted, want, sizeof(want));
-    (void)gb_format_size(total, have, sizeof(have));
     bool much = wanted > total / 10 * 9;
     gb_doctor_find(doctor, much ? GB_HEALTH_WARN : GB_HEALTH_OK, "system",
-                   "the daemon may use %s of this machine's %s of memory", want, have);
+                   "the daemon may use %s of this machine's %s of memory", gb_size(wanted).text,
+                   gb_size(total).text);
     if (much)
         gb_doctor_advise(doctor, "less for gpubufd --device host or --tier host, or the kernel "
                                  "may have to end processes");

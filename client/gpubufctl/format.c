@@ -2,6 +2,8 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <pwd.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,28 +11,34 @@
 
 __extension__ typedef unsigned __int128 uint128;
 
-static size_t cut(int length, size_t size)
-{
-    if (length < 0 || size == 0)
-        return 0;
-    return (size_t)length < size ? (size_t)length : size - 1;
-}
-
 /* ---- for people ----------------------------------------------------------------------------- */
 
-size_t gb_format_size(uint64_t bytes, char *out, size_t size)
+static struct gb_short said(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static struct gb_short said(const char *format, ...)
+{
+    struct gb_short out;
+    va_list arguments;
+
+    va_start(arguments, format);
+    (void)vsnprintf(out.text, sizeof(out.text), format, arguments);
+    va_end(arguments);
+    return out;
+}
+
+struct gb_short gb_size(uint64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     unsigned unit = 0;
     double value = (double)bytes;
 
     if (bytes < 1024)
-        return cut(snprintf(out, size, "%" PRIu64 " B", bytes), size);
+        return said("%" PRIu64 " B", bytes);
     while (value >= 1023.5 && unit < 6) {
         value /= 1024;
         unit++;
     }
-    return cut(snprintf(out, size, value < 9.95 ? "%.1f %s" : "%.0f %s", value, units[unit]), size);
+    return said("%.*f %s", value < 9.95 ? 1 : 0, value, units[unit]);
 }
 
 static bool plain_counts;
@@ -40,57 +48,65 @@ void gb_format_plain(bool plain)
     plain_counts = plain;
 }
 
-size_t gb_format_count(uint64_t count, char *out, size_t size)
+struct gb_short gb_count(uint64_t count)
 {
-    char digits[24];
-    int length = snprintf(digits, sizeof(digits), "%" PRIu64, count);
-    size_t used = 0;
+    struct gb_short digits = said("%" PRIu64, count), out = {""};
+    size_t length = strlen(digits.text);
 
     if (length < 5 || plain_counts)
-        return cut(snprintf(out, size, "%s", digits), size);
-    for (int i = 0; i < length && used + 5 < size; i++) {
-        if (i > 0 && (length - i) % 3 == 0) {
-            memcpy(out + used, "\u202f", 3);
-            used += 3;
-        }
-        out[used++] = digits[i];
+        return digits;
+    for (size_t i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0)
+            strcat(out.text, "\u202f");
+        strncat(out.text, &digits.text[i], 1);
     }
-    out[used] = '\0';
-    return used;
+    return out;
 }
 
-size_t gb_format_age(int64_t ms, char *out, size_t size)
+struct gb_short gb_age(int64_t ms)
 {
-    if (ms < 0)
-        ms = 0;
     if (ms < 9950)
-        return cut(snprintf(out, size, "%.1f s", (double)ms / 1e3), size);
+        return said("%.1f s", (double)(ms < 0 ? 0 : ms) / 1e3);
     if (ms < 120000)
-        return cut(snprintf(out, size, "%" PRId64 " s", ms / 1000), size);
+        return said("%" PRId64 " s", ms / 1000);
     if (ms < 120 * 60000)
-        return cut(snprintf(out, size, "%" PRId64 " min", ms / 60000), size);
+        return said("%" PRId64 " min", ms / 60000);
     if (ms < 48 * 3600000LL)
-        return cut(snprintf(out, size, "%" PRId64 " h", ms / 3600000), size);
-    return cut(snprintf(out, size, "%" PRId64 " d", ms / 86400000), size);
+        return said("%" PRId64 " h", ms / 3600000);
+    return said("%" PRId64 " d", ms / 86400000);
 }
 
-void gb_format_clock(int64_t seconds, char *out, size_t size)
+static struct gb_short local(int64_t seconds, const char *format)
 {
     const time_t when = (time_t)seconds;
+    struct gb_short out = {""};
     struct tm broken;
 
-    if (!localtime_r(&when, &broken) || strftime(out, size, "%H:%M:%S", &broken) == 0)
-        out[0] = '\0';
+    if (localtime_r(&when, &broken))
+        (void)strftime(out.text, sizeof(out.text), format, &broken);
+    return out;
 }
 
-size_t gb_format_local_time(int64_t ms, char *out, size_t size)
+struct gb_short gb_clock(int64_t seconds)
 {
-    time_t seconds = (time_t)(ms / 1000);
-    struct tm broken;
+    return local(seconds, "%H:%M:%S");
+}
 
-    if (!localtime_r(&seconds, &broken))
-        return cut(snprintf(out, size, "%" PRId64 " ms", ms), size);
-    return strftime(out, size, "%Y-%m-%d %H:%M:%S %z", &broken);
+struct gb_short gb_local_time(int64_t ms)
+{
+    struct gb_short out = local(ms / 1000, "%Y-%m-%d %H:%M:%S %z");
+
+    return out.text[0] ? out : said("%" PRId64 " ms", ms);
+}
+
+struct gb_short gb_user(int64_t uid)
+{
+    char buffer[4096];
+    struct passwd entry, *found = NULL;
+
+    if (uid >= 0 && getpwuid_r((uid_t)uid, &entry, buffer, sizeof(buffer), &found) == 0 && found)
+        return said("%s", found->pw_name);
+    return said("%" PRId64, uid);
 }
 
 /* ---- floating point ------------------------------------------------------------------------- */
@@ -308,7 +324,7 @@ size_t gb_format_date(int64_t days, char *out)
 
     const char *pattern =
         year >= 0 && year <= 9999 ? "%04" PRId64 "-%02d-%02d" : "%+05" PRId64 "-%02d-%02d";
-    return cut(snprintf(out, GB_FORMAT_MAX, pattern, year, month, day), GB_FORMAT_MAX);
+    return (size_t)snprintf(out, GB_FORMAT_MAX, pattern, year, month, day);
 }
 
 static size_t format_fraction(int64_t fraction, enum gb_unit unit, char *out)

@@ -1,7 +1,8 @@
 /*
  * Values as text: sizes and ages for people; numbers, dates and times so that reading the text
- * gives the same value back. Pure. Buffers of GB_FORMAT_MAX bytes always suffice; results are
- * NUL-terminated, and the functions return their length.
+ * gives the same value back. Pure, but for gb_user. Texts for people are values, whose `text` lasts
+ * to the end of the statement: gb_size(bytes).text. Buffers of GB_FORMAT_MAX bytes always suffice
+ * for the others, which are NUL-terminated; their functions return the length.
  */
 #ifndef GB_FORMAT_H
 #define GB_FORMAT_H
@@ -17,16 +18,22 @@
 /* Whether counts are written without spaces between thousands. Process-wide, set once. */
 void gb_format_plain(bool plain);
 
+struct gb_short {
+    char text[64];
+};
+
 /* "512 B", "1.5 KiB", "12 MiB": three digits at most, or four before a unit's end. */
-size_t gb_format_size(uint64_t bytes, char *out, size_t size);
+struct gb_short gb_size(uint64_t bytes);
 /* "3201", "12 345 678" with narrow spaces for groups of three, from five digits on. */
-size_t gb_format_count(uint64_t count, char *out, size_t size);
+struct gb_short gb_count(uint64_t count);
 /* "0.3 s", "12 s", "5 min", "3 h", "12 d". */
-size_t gb_format_age(int64_t ms, char *out, size_t size);
+struct gb_short gb_age(int64_t ms);
+/* "12:03:11" in local time, of seconds since 1970; "" if there is no such time. */
+struct gb_short gb_clock(int64_t seconds);
 /* "2012-01-01 12:00:00 +0000" in local time, of milliseconds since 1970. */
-/* "12:03:11", local; "" if there is no such time. */
-void gb_format_clock(int64_t seconds, char *out, size_t size);
-size_t gb_format_local_time(int64_t ms, char *out, size_t size);
+struct gb_short gb_local_time(int64_t ms);
+/* A user's name, or the number if there is no such user. */
+struct gb_short gb_user(int64_t uid);
 
 /* The shortest decimal that reads back as the same number; always with a point, an exponent, or
    one of nan, inf, -inf, so that it is not taken for an integer. */

@@ -38,7 +38,6 @@ void gb_put_check_name(const struct gb_put *put, const char *file)
 void gb_put_bound(struct gb_put *put, bool text)
 {
     enum { TEXT_TIMES = 16 }; /* text takes more bytes than its values, but not without end */
-    char size[GB_FORMAT_MAX];
     cJSON *stats = gb_cli_ask(put->cli, "stats", NULL);
     uint64_t most = 0;
 
@@ -49,8 +48,8 @@ void gb_put_bound(struct gb_put *put, bool text)
         if (!asked && capacity <= most)
             continue;
         most = capacity;
-        gb_format_size(capacity, size, sizeof(size));
-        (void)snprintf(put->where, sizeof(put->where), "%s, which has %s", id, size);
+        (void)snprintf(put->where, sizeof(put->where), "%s, which has %s", id,
+                       gb_size(capacity).text);
         if (asked)
             break;
     }

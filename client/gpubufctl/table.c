@@ -7,7 +7,6 @@
 
 #include "format.h"
 #include "json_print.h"
-#include "user_name.h"
 
 static int64_t wall_clock_ms(void)
 {
@@ -29,25 +28,22 @@ static void add_cell(struct gb_grid *grid, const struct gb_table_column *column,
         gb_grid_text(grid, gb_cjson_string_of(object, column->key, ""), column->style);
         return;
     case GB_CELL_USER:
-        gb_user_name(gb_cjson_int_of(object, column->key, -1), text, sizeof(text));
-        style = column->style;
-        break;
+        gb_grid_text(grid, gb_user(gb_cjson_int_of(object, column->key, -1)).text, column->style);
+        return;
     case GB_CELL_NUMBER:
     case GB_CELL_COUNT:
         if (number || column->cell == GB_CELL_COUNT)
             (void)snprintf(text, sizeof(text), "%" PRId64, number);
         break;
     case GB_CELL_SIZE:
-        gb_format_size(number < 0 ? 0 : (uint64_t)number, text, sizeof(text));
-        break;
-    case GB_CELL_SINCE:
+        gb_grid_text(grid, gb_size(number < 0 ? 0 : (uint64_t)number).text, style);
+        return;
     case GB_CELL_AGE:
-        text[0] = '\0';
-        if (column->cell == GB_CELL_AGE || number)
-            gb_format_age(column->cell == GB_CELL_AGE ? number : wall_clock_ms() - number, text,
-                          sizeof(text));
-        style = column->style;
-        break;
+        gb_grid_text(grid, gb_age(number).text, column->style);
+        return;
+    case GB_CELL_SINCE:
+        gb_grid_text(grid, number ? gb_age(wall_clock_ms() - number).text : "", column->style);
+        return;
     }
     gb_grid_text(grid, text, style);
 }

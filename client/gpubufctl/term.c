@@ -216,11 +216,10 @@ void gb_progress_update(struct gb_progress *progress, uint64_t done)
     progress->drawn_ms = now;
     bar_is_there = true;
 
-    char size[32], rate[32];
-    gb_format_size(done, size, sizeof(size));
-    gb_format_size((uint64_t)((double)done * 1000.0 / (double)elapsed), rate, sizeof(rate));
+    const struct gb_short size = gb_size(done);
+    const struct gb_short rate = gb_size((uint64_t)((double)done * 1000.0 / (double)elapsed));
     if (progress->total == 0) {
-        fprintf(stderr, "\r\033[K%s  %s  %s/s", progress->what, size, rate);
+        fprintf(stderr, "\r\033[K%s  %s  %s/s", progress->what, size.text, rate.text);
         fflush(stderr);
         return;
     }
@@ -231,7 +230,7 @@ void gb_progress_update(struct gb_progress *progress, uint64_t done)
     fprintf(stderr, "\r\033[K%s  ", progress->what);
     for (int i = 0; i < PROGRESS_CELLS; i++)
         fputs(i < full ? "█" : "░", stderr);
-    fprintf(stderr, " %3d %%  %s  %s/s", (int)(share * 100), size, rate);
+    fprintf(stderr, " %3d %%  %s  %s/s", (int)(share * 100), size.text, rate.text);
     fflush(stderr);
 }
 

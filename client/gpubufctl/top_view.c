@@ -24,19 +24,6 @@ static const struct gb_bar_part looks[PARTS] = {
     [PART_FREE] = {.mark = "░", .ascii = ".", .style = GB_STYLE_DIM},
 };
 
-static void size_text(uint64_t bytes, char *out, size_t size)
-{
-    (void)gb_format_size(bytes, out, size);
-}
-
-static void count_text(uint64_t count, char *out, size_t size)
-{
-    if (gb_term_utf8())
-        (void)gb_format_count(count, out, size);
-    else
-        (void)snprintf(out, size, "%" PRIu64, count); /* its narrow spaces could not be shown */
-}
-
 /* Names a place; a tier says that it is one, since a device and a tier may both be "host". */
 static unsigned place_name(const struct gb_inventory_place *place, char *out, size_t size)
 {
@@ -67,7 +54,7 @@ static void draw_bar(struct gb_line *line, const struct gb_inventory_place *plac
     struct gb_bar_part parts[PARTS];
     uint64_t clean = place->clean < place->used ? place->clean : place->used;
     unsigned room = line->width > indent + 10 + BAR_LEAST ? line->width - indent - 10 : BAR_LEAST;
-    char capacity[32], name[64];
+    char name[64];
 
     memcpy(parts, looks, sizeof(parts));
     parts[PART_USED].amount = place->used - clean;
@@ -75,12 +62,11 @@ static void draw_bar(struct gb_line *line, const struct gb_inventory_place *plac
     parts[PART_RETAINED].amount = place->retained;
     parts[PART_PINNED].amount = place->pinned_by_clients;
     parts[PART_FREE].amount = place->free;
-    size_text(place->capacity, capacity, sizeof(capacity));
     (void)place_name(place, name, sizeof(name));
     gb_line_text(line, GB_STYLE_BOLD, name);
     gb_line_to(line, indent);
     gb_line_bar(line, parts, PARTS, room);
-    gb_line_format(line, GB_STYLE_BOLD, "  %8s", capacity);
+    gb_line_format(line, GB_STYLE_BOLD, "  %8s", gb_size(place->capacity).text);
     gb_line_end(line);
 }
 
@@ -89,11 +75,9 @@ static void draw_bar(struct gb_line *line, const struct gb_inventory_place *plac
 static void draw_figure(struct gb_line *line, unsigned indent, size_t part, const char *what,
                         uint64_t bytes)
 {
-    char size[32];
-    unsigned width;
+    const struct gb_short size = gb_size(bytes);
+    unsigned width = (unsigned)(strlen(what) + strlen(size.text)) + 1 + (part < PARTS ? 2 : 0);
 
-    size_text(bytes, size, sizeof(size));
-    width = (unsigned)(strlen(what) + strlen(size)) + 1 + (part < PARTS ? 2 : 0);
     if (line->used > indent && line->used + 2 + width > line->width)
         gb_line_end(line);
     gb_line_to(line, line->used > indent ? line->used + 2 : indent);
@@ -103,7 +87,7 @@ static void draw_figure(struct gb_line *line, unsigned indent, size_t part, cons
         gb_line_text(line, GB_STYLE_NONE, " ");
     }
     gb_line_format(line, GB_STYLE_NONE, "%s ", what);
-    gb_line_text(line, bytes ? GB_STYLE_BOLD : GB_STYLE_DIM, size);
+    gb_line_text(line, bytes ? GB_STYLE_BOLD : GB_STYLE_DIM, size.text);
 }
 
 static void draw_sum(struct gb_line *line, const struct gb_inventory_place *place, unsigned indent)
@@ -196,12 +180,10 @@ static void draw_fitting_places(const struct gb_top_view *view, struct gb_writer
 /* "in use", or for how long it is not. */
 static void add_idle(struct gb_grid *grid, const cJSON *object)
 {
-    char text[32] = "in use";
-    bool idle = gb_cjson_int_of(object, "leases", 0) == 0;
-
-    if (idle)
-        (void)gb_format_age(gb_cjson_int_of(object, "idle_ms", 0), text, sizeof(text));
-    gb_grid_text(grid, text, idle ? GB_STYLE_NONE : GB_STYLE_GREEN);
+    if (gb_cjson_int_of(object, "leases", 0) > 0)
+        gb_grid_text(grid, "in use", GB_STYLE_GREEN);
+    else
+        gb_grid_text(grid, gb_age(gb_cjson_int_of(object, "idle_ms", 0)).text, GB_STYLE_NONE);
 }
 
 static void add_tier(struct gb_grid *grid, const cJSON *object)
@@ -288,20 +270,16 @@ static void list_title(const struct gb_top_view *view, enum gb_top_list list, ch
 {
     static const char *const orders[] = {"by size", "last used first", "longest idle first"};
     const struct gb_inventory *memory = view->memory;
-    char count[32];
 
-    if (list == GB_TOP_OBJECTS) {
-        count_text(memory->object_count, count, sizeof(count));
-        (void)snprintf(out, size, "Objects %s, %s%s%s%s", count, orders[view->order],
-                       view->reverse ? ", reversed" : "", view->filter[0] ? ", with " : "",
-                       view->filter);
-    } else if (list == GB_TOP_USERS) {
+    if (list == GB_TOP_OBJECTS)
+        (void)snprintf(out, size, "Objects %s, %s%s%s%s", gb_count(memory->object_count).text,
+                       orders[view->order], view->reverse ? ", reversed" : "",
+                       view->filter[0] ? ", with " : "", view->filter);
+    else if (list == GB_TOP_USERS)
         (void)snprintf(out, size, "Users %zu", length_of(view, list));
-    } else {
-        count_text(length_of(view, list), count, sizeof(count));
-        (void)snprintf(out, size, "Sessions %s%s that hold or map", count,
-                       memory->truncated ? " or more" : "");
-    }
+    else
+        (void)snprintf(out, size, "Sessions %s%s that hold or map",
+                       gb_count(length_of(view, list)).text, memory->truncated ? " or more" : "");
 }
 
 /* The list that is shown is in brackets, for those who see no colours. */
@@ -336,24 +314,17 @@ static void draw_heading(const struct gb_top_view *view, struct gb_writer *out)
     const struct gb_inventory *memory = view->memory;
     struct gb_line line = gb_line(out, view->width, view->color);
     unsigned clock = (unsigned)strlen(view->clock);
-    char up[32], objects[32];
 
     if (clock > 0 && view->width > clock)
         line.width = view->width - clock - 1;
-    (void)gb_format_age(memory->uptime_ms, up, sizeof(up));
-    count_text(memory->object_count, objects, sizeof(objects));
     gb_line_text(&line, GB_STYLE_BOLD, memory->server);
     if (*view->notice) {
         gb_line_format(&line, GB_STYLE_RED, "  %s", view->notice);
     } else if (*memory->server) {
-        char leases[32], sessions[32];
-
-        count_text(memory->lease_count, leases, sizeof(leases));
-        count_text(memory->session_count, sessions, sizeof(sessions));
-        add_fact(&line, "up", up);
-        add_fact(&line, "objects", objects);
-        add_fact(&line, "sessions", sessions);
-        add_fact(&line, "leases", leases);
+        add_fact(&line, "up", gb_age(memory->uptime_ms).text);
+        add_fact(&line, "objects", gb_count(memory->object_count).text);
+        add_fact(&line, "sessions", gb_count(memory->session_count).text);
+        add_fact(&line, "leases", gb_count(memory->lease_count).text);
     }
     if (clock > 0 && view->width > clock) {
         line.width = view->width;

@@ -88,16 +88,11 @@ struct gpubuf_object *gb_view_open(struct gb_cli *cli, const char *name,
 
 static void write_count(struct gb_writer *writer, uint64_t count, const char *one, const char *many)
 {
-    char text[64];
-
-    gb_format_count(count, text, sizeof(text));
-    gb_write_format(writer, "%s %s", text, count == 1 ? one : many);
+    gb_write_format(writer, "%s %s", gb_count(count).text, count == 1 ? one : many);
 }
 
 void gb_describe(struct gpubuf_object *object, struct gb_writer *writer)
 {
-    char text[64];
-
     switch (gpubuf_kind(object)) {
     case GPUBUF_KIND_BYTES:
         write_count(writer, gpubuf_length(object), "byte", "bytes");
@@ -120,10 +115,8 @@ void gb_describe(struct gpubuf_object *object, struct gb_writer *writer)
         gb_write_format(writer, "array of %s, ", gpubuf_dtype(object));
         if (gpubuf_ndim(object) == 0)
             GB_WRITE_LITERAL(writer, "no axes");
-        for (unsigned i = 0; i < gpubuf_ndim(object); i++) {
-            gb_format_count(gpubuf_shape(object)[i], text, sizeof(text));
-            gb_write_format(writer, "%s%s", i ? " × " : "", text);
-        }
+        for (unsigned i = 0; i < gpubuf_ndim(object); i++)
+            gb_write_format(writer, "%s%s", i ? " × " : "", gb_count(gpubuf_shape(object)[i]).text);
         if (gpubuf_ndim(object) == 1)
             gb_write_text(writer, gpubuf_shape(object)[0] == 1 ? " element" : " elements");
         break;
