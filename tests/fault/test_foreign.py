@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import pathlib
-import resource
 import signal
 import socket
 import time
@@ -17,7 +16,7 @@ import pytest
 
 from conftest import Daemon
 from foreign import LINGER_S, FileSystem, Lingering, Nested, OfFileSystem, send
-from peer import DEADLINE, Closed, Peer, bytes_layout, wait_until
+from peer import DEADLINE, Closed, bytes_layout, wait_until
 from test_hostile import served
 
 WORST_S = LINGER_S / 3
@@ -322,75 +321,6 @@ def test_killed_closers_are_replaced(daemon, killed):
     good.call_until(lambda: children(daemon.pid) and len(helpers(daemon)[1]) == 8)
     line = "closer ended: another is started" if killed == "closers" else "sweeper ended: another is started"
     assert line in daemon.stderr()
-
-
-def attack(path, until, uid):
-    """In a process of its own: hundreds of lingering sockets over several sessions, again and again."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
-    os.setresgid(uid, uid, uid)
-    os.setresuid(uid, uid, uid)
-    kept = []
-    while time.monotonic() < until:
-        with contextlib.suppress(OSError):
-            bad = socket.socket(socket.AF_UNIX)
-            bad.connect(path)
-            for _ in range(16):
-                kept.append((Lingering if len(kept) % 2 else Nested)())
-                give(bad, request("nope", 1) if len(kept) % 3 else b"{ ", kept[-1])
-            kept.append(bad)
-        if len(kept) > 120:
-            kept.clear()
-
-
-@pytest.mark.root
-# RELIABILITY.md: Hostile clients 3
-def test_killed_while_several_attack(directory, file_system):
-    """A supervised daemon of few descriptors: a good client is served, also after each kill."""
-    os.chmod(directory, 0o777)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    daemon = Daemon(directory, ["--supervise", "--mode", "0666"],
-                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024)))
-    attackers, seconds = [], 6
-    try:
-        with daemon.connect() as peer:
-            peer.put("kept", b"kept")
-        for uid in (1001, 1002, 1003):
-            pid = os.fork()
-            if pid == 0:
-                try:
-                    attack(daemon.path, time.monotonic() + seconds, uid)
-                finally:
-                    os._exit(0)
-            attackers.append(pid)
-        give(daemon.connect().socket, request("nope", 1), OfFileSystem(file_system))
-        file_system.wait_for_held(1, WORST_S)
-        end, worst, rounds = time.monotonic() + seconds, 0, 0
-        while time.monotonic() < end:
-            begun = time.monotonic()
-            if rounds % 5 == 4:
-                child = int(pathlib.Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children")
-                            .read_text(encoding="ascii").split()[0])
-                os.kill(child, signal.SIGKILL)
-            while True:
-                with contextlib.suppress(OSError, Closed), Peer(daemon.path) as peer:
-                    opened = peer.open_object("kept")
-                    assert opened.read() == b"kept"
-                    break
-                assert time.monotonic() - begun < WORST_S
-            worst = max(worst, time.monotonic() - begun)
-            rounds += 1
-            time.sleep(0.05)
-    finally:
-        for pid in attackers:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        file_system.let_go()
-        daemon.process.terminate()
-        daemon.process.wait(DEADLINE)
-        daemon.kill()
-    print(f"worst {worst * 1e3:.0f} ms of {rounds}")
-    assert worst < WORST_S and rounds >= 5, (worst, rounds)
 
 
 # ---- the supervisor -----------------------------------------------------------------------------

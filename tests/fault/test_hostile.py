@@ -11,9 +11,9 @@ import fcntl
 import json
 import os
 import resource
+import select
 import socket
 import subprocess
-import threading
 import time
 
 import pytest
@@ -221,41 +221,34 @@ def test_deep_and_long(daemon, peer, line):
     served(other)
 
 
-@pytest.mark.parametrize("kind", ["pipe", "socket", "file", "epoll", "event", "directory", "device",
-                                  "memfd without a seal", "the daemon's own socket"])
+KINDS = {
+    "pipe": lambda peer, directory: os.pipe()[0],
+    "socket": lambda peer, directory: socket.socketpair()[0].detach(),
+    "file": lambda peer, directory: os.open(os.path.join(directory, "file"), os.O_RDWR | os.O_CREAT),
+    "epoll": lambda peer, directory: os.dup(select.epoll().fileno()),
+    "event": lambda peer, directory: os.eventfd(0),
+    "directory": lambda peer, directory: os.open(directory, os.O_RDONLY),
+    "device": lambda peer, directory: os.open("/dev/zero", os.O_RDWR),
+    "memfd without a seal": lambda peer, directory: os.memfd_create("x"),
+    "the daemon's own socket": lambda peer, directory: os.dup(peer.socket.fileno()),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 # RELIABILITY.md: Hostile clients 15
 def test_sixteen_descriptors_of_the_wrong_kind(daemon, peer, directory, kind):
     before = daemon.settled_fds()
-    fds, keep = [], []
-    for _ in range(16):
-        if kind == "pipe":
-            fds.extend(os.pipe()[:1])
-        elif kind == "socket":
-            keep.append(socket.socketpair()[0])
-            fds.append(keep[-1].fileno())
-        elif kind == "file":
-            fds.append(os.open(os.path.join(directory, "file"), os.O_RDWR | os.O_CREAT))
-        elif kind == "epoll":
-            import select
-
-            keep.append(select.epoll())
-            fds.append(keep[-1].fileno())
-        elif kind == "event":
-            fds.append(os.eventfd(0))
-        elif kind == "directory":
-            fds.append(os.open(directory, os.O_RDONLY))
-        elif kind == "device":
-            fds.append(os.open("/dev/zero", os.O_RDWR))
-        elif kind == "memfd without a seal":
-            fds.append(os.memfd_create("x"))
-            os.ftruncate(fds[-1], 4096)
-        else:
-            fds.append(peer.socket.fileno())
+    fds = [KINDS[kind](peer, directory) for _ in range(16)]
+    if kind.startswith("memfd"):
+        for fd in fds:
+            os.ftruncate(fd, 4096)
     handles = [{"kind": "memfd", "fd": i, "bytes": 4096, "device": "host"} for i in range(16)]
     layout = {**bytes_layout(16), "data": {"handle": 0, "offset": 0, "bytes": 16}}
     for _ in range(20):
         peer.error(("invalid", "unsupported"), "register", fds=fds, name="r", layout=layout,
                    handles=handles)
+    for fd in fds:
+        os.close(fd)
     served(peer)
     peer.unmap()
     peer.call("delete", name="served")
@@ -369,18 +362,6 @@ def test_a_watch_flood(daemon_factory):
 
 @pytest.mark.root
 # RELIABILITY.md: Users among themselves 14
-def test_a_watch_flood_of_another_user(daemon_factory):
-    daemon = daemon_factory("--limit", "user_watches=64")
-    os.chmod(daemon.path, 0o666)
-    theirs = daemon.connect_as(1001, 1001)
-    for _ in range(64):
-        theirs.call("watch")
-    assert daemon.connect_as(1001, 1001).error("limit", "watch").data["limit"] == "user_watches"
-    assert daemon.connect_as(1002, 1002).call("watch")["watch"]
-
-
-@pytest.mark.root
-# RELIABILITY.md: Users among themselves 14
 def test_watches_of_another_user_delay_no_events(daemon_factory):
     """A user's watches that cannot keep up end; another's are told of everything, in order."""
     daemon = daemon_factory("--limit", "output_bytes=262144")
@@ -429,8 +410,6 @@ def test_a_tier_flood(daemon_factory, directory):
     for i in range(4):
         victim.put(f"mine/{i}", bytes([i]) * (3 * MIB))
     victim.unmap()
-    over = threading.Event()
-
     refused = 0
     for i in range(40):
         try:
@@ -440,7 +419,6 @@ def test_a_tier_flood(daemon_factory, directory):
             refused += 1
         flood.unmap()
         served(victim)
-    over.set()
     assert refused >= 30
     for i in range(4):
         opened = victim.open_object(f"mine/{i}", wait_ms=20000)

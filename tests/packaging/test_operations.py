@@ -65,16 +65,3 @@ def test_the_reasons_that_sessions_end():
     source += "".join(one.read_text(encoding="utf-8") for one in (ROOT / "proto").glob("*.c"))
     assert len(reasons) >= 8
     assert [reason for reason in reasons if f'"{reason}"' not in source] == []
-
-
-def test_links_lead_somewhere():
-    for page in (ROOT / "SECURITY.md", ROOT / "docs" / "OPERATIONS.md"):
-        text = page.read_text(encoding="utf-8")
-        anchors = {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
-                   for title in re.findall(r"^#+ (.+)$", text, re.M)}
-        for target in re.findall(r"\]\(([^)]+)\)", text):
-            path, _, anchor = target.partition("#")
-            if path:
-                assert (page.parent / path).exists(), f"{page.name}: {target}"
-            else:
-                assert anchor in anchors, f"{page.name}: {target}"
