@@ -9,10 +9,8 @@ import contextlib
 import fcntl
 import json
 import os
-import pathlib
 import resource
 import select
-import signal
 import socket
 import time
 
@@ -20,6 +18,7 @@ import pytest
 
 from conftest import Daemon
 from peer import DEADLINE, Closed, Peer, RpcError, bytes_layout
+from restarts import Supervised
 
 pytestmark = [pytest.mark.root, pytest.mark.host_only("what runs out are descriptors of the host")]
 
@@ -34,46 +33,14 @@ def limited(directory):
     os.chmod(directory, 0o777)
     daemons = []
 
-    def start(files, *options, device="host:256M"):
-        daemons.append(Daemon(directory, options, device=device, user=OWN, group=OWN, extra_groups=[],
-                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))))
+    def start(files, *options, kind=Daemon):
+        daemons.append(kind(directory, options, device="host:256M", user=OWN, group=OWN, extra_groups=[],
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))))
         return daemons[-1]
 
     yield start
     for daemon in daemons:
-        children = children_of(daemon)
         daemon.kill()
-        for child in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-
-
-def children_of(daemon):
-    return [int(pid) for pid in
-            pathlib.Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text(encoding="ascii").split()]
-
-
-def child_of(daemon):
-    """The daemon that a supervisor has started."""
-    end = time.monotonic() + DEADLINE
-    while not children_of(daemon):
-        assert time.monotonic() < end
-        time.sleep(0.002)
-    return children_of(daemon)[0]
-
-
-def kill_child(daemon):
-    """Kills the daemon; returns when another listens."""
-    child = child_of(daemon)
-    os.kill(child, signal.SIGKILL)
-    end = time.monotonic() + DEADLINE
-    while True:
-        with contextlib.suppress(OSError, Closed), Peer(daemon.path) as peer:
-            peer.call("stats")
-            if child_of(daemon) != child:
-                return
-        assert time.monotonic() < end, daemon.stderr()[-4000:]
-        time.sleep(0.005)
 
 
 def goes_well(daemon, name="a"):
@@ -141,29 +108,27 @@ def nothing_is_left(daemon, peers, users=(B,)):
         user["sessions"]["used"] == 0 and user["descriptors"]["open"] == 2 * user["segments"]["used"] for user in told)
 
 
-@pytest.mark.parametrize("sessions", [20, 30, 60])
 # RELIABILITY.md: Hostile clients 6
-def test_what_is_sent_and_not_received(limited, sessions):
+def test_what_is_sent_and_not_received(limited):
     """Past a limit of descriptors in flight the kernel lets the daemon's user send no more, to any client."""
     daemon = limited(4096)
     sixteen_segments(daemon)
-    kept = unread(daemon, sessions, 14)
+    kept = unread(daemon, 60, 14)
     assert goes_well(daemon) == (TIMES, None)
     for peer in kept[::2]:  # what such a session leaves counts, too
         peer.socket.shutdown(socket.SHUT_WR)
-    kept += unread(daemon, sessions, 14)
+    kept += unread(daemon, 60, 14)
     assert goes_well(daemon) == (TIMES, None)
     assert nothing_is_left(daemon, kept)
     assert goes_well(daemon) == (TIMES, None)
 
 
-@pytest.mark.parametrize("sessions", [12, 60])
 # RELIABILITY.md: Hostile clients 6
-def test_what_is_queued(limited, sessions):
+def test_what_is_queued(limited):
     daemon = limited(4096)
     sixteen_segments(daemon)
     before = sum(daemon.fds().values())
-    kept = unread(daemon, sessions, 400)
+    kept = unread(daemon, 60, 100)
     assert goes_well(daemon) == (TIMES, None)
     assert nothing_is_left(daemon, kept)
     assert daemon.comes_to(lambda fds: sum(fds.values()) <= before + 8)
@@ -288,17 +253,16 @@ def test_registered_memory(limited, files):
     assert goes_well(daemon) == (TIMES, None)
 
 
-@pytest.mark.parametrize("files", [1024, 4096])
 # RELIABILITY.md: Hostile clients 7
-def test_killed_beside_registered_memory(limited, files):
+def test_killed_beside_registered_memory(limited):
     """A daemon comes back, with A's object, even if its supervisor keeps nearly all of its descriptors."""
-    daemon = limited(files, "--supervise")
+    daemon = limited(1024, kind=Supervised)
     with daemon.connect_as(A, A) as peer:
         peer.put("a", b"mine", mode="0600")
-    taken, _ = register_many(daemon, files)
-    assert taken > files / 3
+    taken, _ = register_many(daemon, 1024)
+    assert taken > 1024 / 3
     for _ in range(3):
-        kill_child(daemon)
+        daemon.crash()
         with daemon.connect_as(A, A) as peer:
             assert peer.open_object("a").read() == b"mine"
         assert goes_well(daemon) == (TIMES, None)
@@ -309,12 +273,12 @@ def test_killed_beside_registered_memory(limited, files):
 # RELIABILITY.md: Hostile clients 7
 def test_killed_beside_descriptors_in_flight(limited):
     """Descriptors in flight when the daemon died stay so, and its successor knows nothing of them."""
-    daemon = limited(4096, "--supervise")
+    daemon = limited(4096, kind=Supervised)
     sixteen_segments(daemon)
     kept = []
     for _ in range(6):
         kept += unread(daemon, 60, 14)
         assert goes_well(daemon) == (TIMES, None)
-        kill_child(daemon)
+        daemon.crash()
         assert goes_well(daemon) == (TIMES, None)
     assert nothing_is_left(daemon, kept)

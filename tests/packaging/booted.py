@@ -182,13 +182,6 @@ class Holder:
         assert self.process.wait(DEADLINE) == 0
 
 
-def nothing_is_lost(before, holder):
-    """Another daemon than that pid comes, and who holds "large" goes on, as does everybody else."""
-    restarted(before)
-    holder.goes_on("large")
-    assert digests("alice") == ALL
-
-
 @contextlib.contextmanager
 def holding(name, user, env=None):
     holder = Holder(name, user, env)
@@ -216,9 +209,9 @@ def drop_in(unit, text):
 
 
 @contextlib.contextmanager
-def configured(text):
+def configured(text, program="gpubufd"):
     """Another /etc/gpubufd.conf for a while."""
-    path = pathlib.Path("/etc/gpubufd.conf")
+    path = pathlib.Path(f"/etc/{program}.conf")
     good = path.read_bytes()
     try:
         path.write_text(text, encoding="ascii")
@@ -318,23 +311,26 @@ def test_a_bad_configuration_loses_nothing(daemon):
 
 # ---- surviving ----
 
+
+ENDS = {
+    "restart": ["systemctl", "restart", "gpubufd.service"],
+    "kill -9": ["systemctl", "kill", "-s", "KILL", "--kill-who=main", "gpubufd.service"],
+    "hand over": ["systemctl", "kill", "-s", "HUP", "--kill-who=main", "gpubufd.service"],
+    "upgrade": ["dpkg", "-i", *PACKAGES],
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
 # RELIABILITY.md: The daemon ends 21
-def test_a_restart_loses_nothing(daemon):
+def test_another_daemon_has_it_all(daemon, how):
     put_all("alice")
     before = main_pid()
     with holding("large", "alice") as holder:
-        systemctl("restart", "gpubufd.service")
-        nothing_is_lost(before, holder)
+        run(*ENDS[how])
+        restarted(before)
+        holder.goes_on("large")
+        assert digests("alice") == ALL
         assert digests("bob") == {"public": ALL["public"]}
-
-
-def test_kill_9(daemon):
-    put_all("alice")
-    with holding("large", "alice") as holder:
-        before = main_pid()
-        os.kill(before, signal.SIGKILL)
-        nothing_is_lost(before, holder)
-        assert int(shown("gpubufd.service", "NRestarts")) == 1
 
 
 # RELIABILITY.md: The daemon ends 21
@@ -342,12 +338,6 @@ def test_kill_9_again_and_again(daemon):
     """As soon as there is another one, while clients come all the time: nobody is turned away."""
     put_all("alice")
     with holding("large", "alice") as holder:
-        for _ in range(2):
-            before = main_pid()
-            os.kill(before, signal.SIGKILL)
-            restarted(before)
-        holder.goes_on("large")
-        assert digests("alice") == ALL
         for _ in range(20):
             before = eventually(main_pid, "a daemon")
             os.kill(before, signal.SIGKILL)
@@ -356,14 +346,6 @@ def test_kill_9_again_and_again(daemon):
             eventually(lambda killed=before: main_pid() != killed, "it has noticed")
         holder.goes_on("large")
         assert digests("alice") == ALL
-
-
-def test_handing_over(daemon):
-    put_all("alice")
-    before = main_pid()
-    with holding("large", "alice") as holder:
-        systemctl("kill", "-s", "HUP", "--kill-who=main", "gpubufd.service")
-        nothing_is_lost(before, holder)
 
 
 # RELIABILITY.md: The daemon ends 21
@@ -376,7 +358,9 @@ def test_the_watchdog(daemon):
         with holding("large", "alice") as holder:
             os.kill(before, signal.SIGSTOP)
             assert holder.mapped() == ALL["large"]
-            nothing_is_lost(before, holder)
+            restarted(before)
+            holder.goes_on("large")
+            assert digests("alice") == ALL
         assert "Watchdog timeout" in run("journalctl", "--no-pager", "-u", "gpubufd.service",
                                          "--since", f"@{began:.6f}")
     systemctl("restart", "gpubufd.service")
@@ -393,16 +377,6 @@ def test_a_manager_that_is_executed_anew(daemon):
     os.kill(before, signal.SIGKILL)
     restarted(before)
     assert digests("alice") == ALL
-
-
-# RELIABILITY.md: The daemon ends 21
-def test_upgrading_loses_nothing(daemon):
-    put_all("alice")
-    before = main_pid()
-    with holding("large", "alice") as holder:
-        run("dpkg", "-i", *PACKAGES)
-        nothing_is_lost(before, holder)
-        assert systemctl("is-active", *UNITS).split() == ["active", "active"]
 
 
 MANY = """
@@ -459,26 +433,31 @@ def test_stopping_gives_all_of_it_up(daemon):
 
 # ---- what it may do ----
 
-def test_hardening_is_active(daemon):
-    run("systemd-analyze", "security", "--no-pager", f"--threshold={EXPOSED_AT_MOST}", "gpubufd.service")
-    pid = main_pid()
+def hardened(unit, at_most):
+    """Checks what is withheld from the unit's process; (its pid, its status)."""
+    run("systemd-analyze", "security", "--no-pager", f"--threshold={at_most}", unit)
+    pid = shown(unit, "MainPID")
     status = dict(line.split(":\t", 1) for line in
                   pathlib.Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines())
-    owner = run("id", "-u", "gpubufd").strip()
-    assert status["Uid"].split() == [owner] * 4
     assert status["Gid"].split() == [run("id", "-g", "gpubufd").strip()] * 4
-    assert status["NoNewPrivs"] == "1"
-    assert status["Seccomp"] == "2"
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
     for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb"):
         assert int(status["Cap" + kind], 16) == 0
-    for space in ("net", "mnt"):
-        assert os.readlink(f"/proc/{pid}/ns/{space}") != os.readlink(f"/proc/1/ns/{space}")
     root = f"/proc/{pid}/root"
     for place in ("/", "/usr", "/etc", "/var/lib"):
         assert os.statvfs(root + place).f_flag & os.ST_RDONLY, place
+    assert os.listdir(root + "/home") == []
+    return pid, status
+
+
+def test_hardening_is_active(daemon):
+    pid, status = hardened("gpubufd.service", EXPOSED_AT_MOST)
+    assert status["Uid"].split() == [run("id", "-u", "gpubufd").strip()] * 4
+    for space in ("net", "mnt"):
+        assert os.readlink(f"/proc/{pid}/ns/{space}") != os.readlink(f"/proc/1/ns/{space}")
+    root = f"/proc/{pid}/root"
     for place in ("/run/gpubufd", "/var/lib/gpubufd", "/tmp"):
         assert not os.statvfs(root + place).f_flag & os.ST_RDONLY, place
-    assert os.listdir(root + "/home") == []
     assert os.listdir(root + "/tmp") == []
     limits = pathlib.Path(f"/proc/{pid}/limits").read_text(encoding="ascii")
     assert re.search(r"Max open files +65536 +65536", limits)
@@ -586,14 +565,9 @@ def test_the_gateway_outlives_the_daemon(gateway):
 
 def test_a_gateway_with_a_bad_configuration(gateway):
     """It is not tried again and again, and its log says what is wrong."""
-    path = pathlib.Path("/etc/gpubufd-gateway.conf")
-    good = path.read_bytes()
-    try:
-        path.write_text("http = 0.0.0.0:9464\n", encoding="ascii")
+    with configured("http = 0.0.0.0:9464\n", "gpubufd-gateway"):
         systemctl("restart", GATEWAY)
         eventually(lambda: shown(GATEWAY, "ActiveState") == "failed", "it fails")
-    finally:
-        path.write_bytes(good)
     assert (shown(GATEWAY, "ExecMainStatus"), shown(GATEWAY, "NRestarts")) == ("2", "0")
     assert "give --http-token-file" in run("journalctl", "-u", "gpubufd-gateway", "-n", "20", "-o", "cat")
     systemctl("start", GATEWAY)
@@ -602,17 +576,16 @@ def test_a_gateway_with_a_bad_configuration(gateway):
 
 def test_the_gateway_asks_for_a_token_of_the_managers(gateway):
     """The configuration's LoadCredential= gives the token."""
-    pathlib.Path("/etc/gpubufd").mkdir()
+    text = pathlib.Path("/etc/gpubufd-gateway.conf").read_text(encoding="ascii")
+    line = "#http-token-file = /run/credentials/gpubufd-gateway.service/token"
+    assert line in text
     token = pathlib.Path("/etc/gpubufd/token")
+    token.parent.mkdir()
     token.touch(0o600)
     token.write_text("a-token-of-many-letters\n", encoding="ascii")
-    path = pathlib.Path("/etc/gpubufd-gateway.conf")
-    good = path.read_bytes()
-    line = b"#http-token-file = /run/credentials/gpubufd-gateway.service/token"
-    assert line in good
     try:
-        path.write_bytes(good.replace(line, line[1:]))
-        with drop_in(GATEWAY, "[Service]\nLoadCredential=token:/etc/gpubufd/token\n"):
+        with (configured(text.replace(line, line[1:]), "gpubufd-gateway"),
+              drop_in(GATEWAY, "[Service]\nLoadCredential=token:/etc/gpubufd/token\n")):
             systemctl("restart", GATEWAY)
             eventually(lambda: asked("/healthz") == "ok\n", "the gateway's answer")
             assert asked("/metrics") is None
@@ -621,26 +594,13 @@ def test_the_gateway_asks_for_a_token_of_the_managers(gateway):
             with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
                 assert b"gpubufd_objects" in answer.read()
     finally:
-        path.write_bytes(good)
         token.unlink()
         token.parent.rmdir()
 
 
 def test_hardening_of_the_gateway(gateway):
-    run("systemd-analyze", "security", "--no-pager", "--threshold=20", GATEWAY)
-    pid = shown(GATEWAY, "MainPID")
-    status = dict(line.split(":\t", 1) for line in
-                  pathlib.Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines())
-    (owner,) = set(status["Uid"].split())
+    (owner,) = set(hardened(GATEWAY, 20)[1]["Uid"].split())
     assert 61184 <= int(owner) <= 65519  # one of DynamicUser='s
-    assert status["Gid"].split() == [run("id", "-g", "gpubufd").strip()] * 4
-    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
-    for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb"):
-        assert int(status["Cap" + kind], 16) == 0
-    root = f"/proc/{pid}/root"
-    for place in ("/", "/usr", "/etc", "/var/lib"):
-        assert os.statvfs(root + place).f_flag & os.ST_RDONLY, place
-    assert os.listdir(root + "/home") == []
 
 
 # ---- a daemon of one's own ----
