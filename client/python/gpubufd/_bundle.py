@@ -45,7 +45,7 @@ class Bundle(Held, Mapping[str, Array]):
         return (self._entry(i)[0] for i in range(len(self)))
 
     def __len__(self) -> int:
-        return self._tensor_count()
+        return self._tensor_count
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._number(name) >= 0
@@ -71,11 +71,6 @@ class Bundle(Held, Mapping[str, Array]):
         return list(self)
 
     @property
-    def metadata(self) -> Dict[str, str]:
-        """The bundle's metadata, a new dict."""
-        return self._bundle_metadata()
-
-    @property
     def dtypes(self) -> Dict[str, str]:
         """The tensors' types by name, as the protocol spells them."""
         return {name: dtype for name, dtype, *_ in self._entries()}
@@ -92,7 +87,7 @@ class Bundle(Held, Mapping[str, Array]):
 
     def _manifest(self) -> bytes:
         """The header of the safetensors file that the memory is."""
-        head = bytearray(self._manifest_bytes())
+        head = bytearray(self._manifest_bytes)
         if self._ordinal < 0:
             return bytes(memoryview(self._buffer(DATA))[8 : 8 + len(head)])
         self._wait_ready(0)

@@ -212,13 +212,13 @@ def _plan_held(value: Any) -> Plan:
 
 def _plan_bundle(value: Any) -> Plan:
     """The Plan of a bundle: one part, which is all of its memory."""
-    if value._is_part():
+    if value._is_part:
         raise TypeError(f"{value.name!r} has only some tensors of its bundle: put_bundle(name, bundle, "
                         "bundle.metadata) copies these")
     memory = value._buffer(DATA)
     made = Plan("bundle", value)
     made.parts = [(0, bytes_at(memory.pointer, memory.nbytes, memory))]
-    made.layout = (BUNDLE, memory.nbytes, None, (), False, None, value._manifest_bytes())
+    made.layout = (BUNDLE, memory.nbytes, None, (), False, None, value._manifest_bytes)
     if value._ordinal >= 0:
         made.device = made.parts[0][1].device = value._ordinal
     return made

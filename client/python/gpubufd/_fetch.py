@@ -170,7 +170,7 @@ class HostArray(HostCopy):
         if self._has_mask:
             row = math.prod(rest)
             bits = bytearray((length * row + 7) // 8)
-            _core.copy_bits(bits, 0, bytes(self._buffers[(), MASK]), start * row, length * row)
+            _nodes.copy_bits(bits, 0, self._buffers[(), MASK], start * row, length * row)
             buffers[(), MASK] = bits
         return type(self)(self._dtype, (length, *rest), buffers, self)
 
@@ -189,7 +189,8 @@ class HostBundle(HostCopy):
         bundle._read(DATA, 0, _core.address(self._buffers[(), DATA])[0], view.nbytes, 0)
         self._all = bundle._entries()
         self._numbers = {entry[0]: i for i, entry in enumerate(self._all)}
-        self._facts, self._part, self._head = bundle.metadata, bundle._is_part(), bundle._manifest_bytes()
+        self._tensor_count, self._is_part, self._manifest_bytes = len(self._all), bundle._is_part, bundle._manifest_bytes
+        self.metadata = bundle.metadata
 
     def _entries(self) -> List[Any]:
         return self._all
@@ -199,18 +200,6 @@ class HostBundle(HostCopy):
 
     def _find(self, name: str) -> int:
         return self._numbers.get(name, -1)
-
-    def _tensor_count(self) -> int:
-        return len(self._all)
-
-    def _bundle_metadata(self) -> Dict[str, str]:
-        return dict(self._facts)
-
-    def _is_part(self) -> bool:
-        return bool(self._part)
-
-    def _manifest_bytes(self) -> int:
-        return int(self._head)
 
     def _tensor(self, i: int) -> Any:
         _, dtype, shape, offset, size = self._all[i]
@@ -225,30 +214,15 @@ def set_kinds(array: Any, column: Any, table: Any, bundle: Any) -> None:
     _kinds.update({ARRAY: array, COLUMN: column, TABLE: table, BUNDLE: bundle})
 
 
-def _sizes(spec: Tuple[Any, ...]) -> List[Tuple[int, int]]:
-    """(which, bytes) of the buffers that a column's specification has."""
-    _, dtype, length, _, _, mask, data_bytes, _, _ = spec
-    found = [(MASK, (length + 7) // 8)] if mask else []
-    width = _nodes.OFFSET_WIDTHS.get(dtype)
-    if width:
-        found.append((OFFSETS, (length + 1) * width))
-        if not dtype.endswith(("list", "map")):
-            found.append((DATA, data_bytes))
-    elif dtype == "bool":
-        found.append((DATA, (length + 7) // 8))
-    elif _core.itemsize(dtype):
-        found.append((DATA, length * _core.itemsize(dtype)))
-    return found
-
-
 def _made(building: _nodes.Building, spec: Tuple[Any, ...], kind: int, like: Any) -> Any:
     """Makes the copies; returns the column or table of them."""
     buffers: Buffers = {}
 
     def allocate(part: Tuple[Any, ...], path: Path) -> None:
-        for which, count in _sizes(part):
+        _, dtype, length, _, _, mask, characters, children, _ = part
+        for which, count in _nodes.sizes(dtype, length, mask, characters):
             buffers[path, which] = bytearray(count)
-        for i, child in enumerate(part[7]):
+        for i, child in enumerate(children):
             allocate(child, path + (i,))
 
     allocate(spec, ())

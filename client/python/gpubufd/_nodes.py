@@ -11,7 +11,7 @@ import ctypes
 import functools
 import itertools
 import struct
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _core, cuda
 from ._layout import COLUMN, CPU, DATA, GPUS, HOST, MASK, OFFSETS, TABLE, at_column
@@ -24,9 +24,8 @@ OTHERS = {
     "+r": ("runs of equal values", "decode it"), "+u": ("unions", "make a column of each type"),
     "d:": ("decimals of other than 128 bits", "cast it to decimal128"),
 }
-TYPES = _core.dtypes()
-WIDTHS = {name: bits // 8 for name, bits, *_ in TYPES if bits >= 8}  # bytes of an element, by the dtype without parameters
-OFFSET_WIDTHS = {name: width for name, _, width, *_ in TYPES if width}
+BUFFERS = ("data", "mask", "offsets")  # as a layout calls them, by their numbers
+OFFSET_WIDTHS = {name: width for name, _, width, *_ in _core.dtypes() if width}
 
 
 @functools.lru_cache(None)
@@ -35,12 +34,19 @@ def dtype_of(format_: str) -> Optional[str]:
     return VIEWS.get(format_) or _core.dtype_of(format_)
 
 
-def _head(dtype: str) -> str:
-    return dtype.partition("[")[0].partition("(")[0]
-
-
-def _parameter(dtype: str) -> int:
-    return int(dtype.partition("(")[2][:-1])
+def sizes(dtype: str, count: int, masked: bool, characters: int) -> Iterator[Tuple[int, int]]:
+    """(which, bytes) of each buffer that a column of `count` elements has of its own. `characters`: of all texts, in bytes."""
+    width = OFFSET_WIDTHS.get(dtype)
+    if masked:
+        yield MASK, (count + 7) // 8
+    if width:
+        yield OFFSETS, (count + 1) * width
+    if width and not dtype.endswith(("list", "map")):
+        yield DATA, characters
+    elif dtype == "bool":
+        yield DATA, (count + 7) // 8
+    elif _core.itemsize(dtype):
+        yield DATA, count * _core.itemsize(dtype)
 
 
 class Node:
@@ -237,6 +243,16 @@ class Copy(NamedTuple):
     keep: Any
 
 
+def copy_bits(target: bytearray, at: int, source: bytearray, start: int, length: int) -> None:
+    """Copies bits [start, start + length) to those from `at` on, which are 0."""
+    if not length:
+        return
+    first, end = at // 8, (at + length + 7) // 8
+    bits = int.from_bytes(source[start // 8 : (start + length + 7) // 8], "little") >> start % 8 << at % 8
+    target[first:end] = (bits | target[first]).to_bytes(end - first + 1, "little")[: end - first]
+    target[end - 1] &= 0xFF >> -(at + length) % 8  # those of the source after the last
+
+
 class Building:
     """Layouts to be created, and in `copies` the copies into them. `stream`: the CUDA stream to read GPU memory on."""
 
@@ -271,43 +287,42 @@ class Building:
             self._check(piece, where)
         rows = sum(piece.rows for piece in pieces)
         masked, null_count = self._nulls(pieces)
-        head, data_bytes = _head(node.dtype), 0
+        dtype, data_bytes = node.dtype, 0
         specs: List[Tuple[Any, ...]] = []
         if masked:
             self._bits(pieces, path, MASK, rows)
-        if head == "null":
+        if dtype == "null":
             null_count = rows
-        elif head == "dictionary":
+        elif dtype == "dictionary":
             specs = self._dictionary(pieces, path, where)
             null_count = specs[0][4]
-        elif head == "struct":
+        elif dtype == "struct":
             for i, child in enumerate(node.children):
                 inner = [Piece(p.node.children[i], p.first, p.rows) for p in pieces]
                 specs.append(self._column(inner, child.name, path + (i,)))
-        elif head == "fixed_list":
-            size = _parameter(node.dtype)
+        elif dtype.startswith("fixed_list"):
+            size = int(dtype[len("fixed_list("):-1])
             inner = [Piece(p.node.children[0], p.first * size, p.rows * size) for p in pieces]
             specs = [self._column(inner, None, path + (0,))]
-        elif node.dtype in OFFSET_WIDTHS:
+        elif dtype in OFFSET_WIDTHS:
             inner = self._offsets(pieces, path, rows, where)
             if node.children:
                 specs = [self._column(inner, None, path + (0,))]
             else:
                 data_bytes = self._characters(inner, path)
-        elif head == "bool":
+        elif dtype == "bool":
             self._bits(pieces, path, DATA, rows)
         else:
             self._fixed(pieces, path)
-        return (name, node.dtype, rows, 0, null_count, masked, data_bytes, tuple(specs), node.metadata)
+        return (name, dtype, rows, 0, null_count, masked, data_bytes, tuple(specs), node.metadata)
 
     @staticmethod
     def _check(piece: Piece, where: str) -> None:
         node = piece.node
         if piece.start < 0 or piece.start + piece.rows > node.length:
             raise ValueError(f"{at_column(where)}an Arrow child is shorter than its parent")
-        head = _head(node.dtype)
-        needs_data = head == "bool" or head in WIDTHS or head == "fixed_binary"
-        if piece.rows and (needs_data and not node.data or head in OFFSET_WIDTHS and not node.offsets):
+        needs_data = node.dtype == "bool" or _core.itemsize(node.dtype)
+        if piece.rows and (needs_data and not node.data or node.dtype in OFFSET_WIDTHS and not node.offsets):
             raise ValueError(f"{at_column(where)}the Arrow array has no data")
 
     @staticmethod
@@ -352,15 +367,12 @@ class Building:
                 source = bytearray(b"\xff" * count)
             else:
                 source = node.read(address + first // 8, count, self.stream)
-            _core.copy_bits(target, at, source, first % 8, piece.rows)
+            copy_bits(target, at, source, first % 8, piece.rows)
             at += piece.rows
         self._staged(path, which, target)
 
     def _fixed(self, pieces: List[Piece], path: Tuple[int, ...]) -> None:
-        dtype = pieces[0].node.dtype
-        head = _head(dtype)
-        width = _parameter(dtype) if head == "fixed_binary" else WIDTHS[head]
-        at = 0
+        width, at = _core.itemsize(pieces[0].node.dtype), 0
         for piece in pieces:
             count = piece.rows * width
             self._add(path, DATA, at, piece.node.data + piece.first * width, count, piece.node)
@@ -441,7 +453,7 @@ def _same(a: Node, b: Node) -> bool:
         return False
     if (a.data, a.offsets, a.mask) == (b.data, b.offsets, b.mask):
         return all(_same(x, y) for x, y in zip(a.children, b.children))
-    end, width, size = a.offset + a.length, OFFSET_WIDTHS.get(a.dtype, 0), WIDTHS.get(_head(a.dtype), 0)
+    end, width, size = a.offset + a.length, OFFSET_WIDTHS.get(a.dtype, 0), _core.itemsize(a.dtype)
     if a.null_count or b.null_count or a.children or not (width or size) or {a.device, b.device} != {HOST}:
         return False
     count = (end + 1) * width
@@ -506,26 +518,17 @@ class Sharing:
         masked = bool(node.mask) and node.null_count != 0
         is_whole = piece.start == 0 and piece.rows == node.length
         said: Dict[str, Any] = {"dtype": node.dtype, "length": piece.rows, "offset": piece.first}
-        head = _head(node.dtype)
-        if masked or head == "dictionary":
+        if masked or node.dtype == "dictionary":
             said["null_count"] = node.null_count if is_whole else -1
-        if masked:
-            said["mask"] = self.buffer(node.mask, (end + 7) // 8)
         width = OFFSET_WIDTHS.get(node.dtype)
         if width and not node.offsets or end and not piece.rows and not (node.data or node.children):
             raise ValueError(f"{at_column(where)}it has no memory to be shared: put() it")
-        if width:
-            said["offsets"] = self.buffer(node.offsets, (end + 1) * width)
-        if head in WIDTHS or head == "fixed_binary":
-            size = _parameter(node.dtype) if head == "fixed_binary" else WIDTHS[head]
-            said["data"] = self.buffer(node.data, end * size)
-        elif head == "bool":
-            said["data"] = self.buffer(node.data, (end + 7) // 8)
-        elif width and not node.children:
-            said["data"] = self.buffer(node.data, node.offset_at(end, 0) if piece.rows else 0)
+        characters = node.offset_at(end, 0) if width and not node.children and piece.rows else 0
+        for which, count in sizes(node.dtype, end, masked, characters):
+            said[BUFFERS[which]] = self.buffer((node.data, node.mask, node.offsets)[which], count)
         if node.children:
             said["children"] = [
-                dict(self._column(whole(child), where), **({"name": child.name} if head == "struct" else {}))
+                dict(self._column(whole(child), where), **({"name": child.name} if node.dtype == "struct" else {}))
                 for child in node.children
             ]
         return {**said, **_said_of(node.metadata)}

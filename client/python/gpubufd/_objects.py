@@ -92,22 +92,24 @@ class _Sequence(Exchange, Parts):
         """
         return _fetch.copy_to_host(self, None if stream is None else handle_or_zero(stream))
 
+    def _for_gpu(self, library: str, advice: str) -> None:
+        """TypeError, BufferError: a library that is for GPUs alone does not take the object."""
+        if self._ordinal < 0:
+            raise TypeError(f"{called(self)} is on the host: {advice}")
+        self._no_nulls(library)
+
     def to_cupy(self) -> Any:
         """A CuPy array over the same memory; floats of 8 bits and fewer are bytes there. GPU only."""
         import cupy
 
-        if self._ordinal < 0:
-            raise TypeError(f"{called(self)} is on the host: cupy.asarray(a.to_numpy()) makes a copy on the GPU")
-        self._no_nulls("CuPy")
+        self._for_gpu("CuPy", "cupy.asarray(a.to_numpy()) makes a copy on the GPU")
         return cupy.asarray(AsBytes(self) if self._dtype in _floats.SMALL else self)
 
     def to_numba(self) -> Any:
         """A numba device array over the same memory. GPU only."""
         import numba.cuda
 
-        if self._ordinal < 0:
-            raise TypeError(f"{called(self)} is on the host: numba.cuda.to_device(a.to_numpy()) makes a copy")
-        self._no_nulls("numba")
+        self._for_gpu("numba", "numba.cuda.to_device(a.to_numpy()) makes a copy")
         return numba.cuda.as_cuda_array(self)
 
     def to_cuda_core(self) -> Any:
@@ -118,9 +120,7 @@ class _Sequence(Exchange, Parts):
         """
         from cuda.core import Buffer
 
-        if self._ordinal < 0:
-            raise TypeError(f"{called(self)} is on the host: a cuda.core Buffer is for objects on a GPU")
-        self._no_nulls("cuda.core")
+        self._for_gpu("cuda.core", "a cuda.core Buffer is for objects on a GPU")
         self._wait_ready(0)
         view = self._view()
         return Buffer.from_handle(view.pointer if view.nbytes else 0, view.nbytes, owner=view)
@@ -263,7 +263,7 @@ class Array(_Elements):
         return self.to_numpy()[_as_key(key)]
 
     def _check_arrow(self) -> None:
-        if self._dtype_head() in ("timestamp", "duration") and self._ordinal < 0:
+        if self._dtype.startswith(("timestamp", "duration")) and self._ordinal < 0:
             view = memoryview(self._view())
             if view.nbytes and self.ndim == 1:
                 if _values.has_nat(self._view()):
@@ -271,9 +271,6 @@ class Array(_Elements):
                         f"{called(self)} has NaT, which Arrow would take for a time: publish it as a "
                         'column instead, put(name, {"x": array})'
                     )
-
-    def _dtype_head(self) -> str:
-        return self._dtype.partition("[")[0]
 
     def _count(self) -> int:
         return self._shape[0] if self._shape else 0

@@ -105,7 +105,7 @@ class SafeOpen:
     def get_tensor_meta(self, name: str) -> TensorMeta:
         """A tensor's dtype, shape and place. SafetensorError, a KeyError."""
         _, dtype, shape, at, size = self._bundle._entry(self._bundle._number(self._known(name)))
-        start = at - 8 - self._bundle._manifest_bytes()
+        start = at - 8 - self._bundle._manifest_bytes
         return TensorMeta(DTYPES[dtype], list(shape), (start, start + size))
 
     def get_slice(self, name: str) -> Slice:

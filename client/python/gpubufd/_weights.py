@@ -47,7 +47,7 @@ def save(tensors: Mapping[str, Any], path: FilePath, metadata: Optional[Mapping[
     target = pathlib.Path(os.path.realpath(os.fsdecode(path)))
     whole = False
     if isinstance(tensors, _bundle.Bundle) and metadata is None:
-        whole, metadata = not tensors._is_part(), tensors.metadata
+        whole, metadata = not tensors._is_part, tensors.metadata
     plan = _convert.plan(tensors) if whole else _packing.tensors(tensors, metadata, None)
     _client.wait_for_streams(plan, None)
     part = target.with_name(f".gpubufd-{os.getpid()}-{threading.get_ident()}.part")

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import functools
 import select
 import weakref
-from typing import Any, AsyncIterator, Awaitable, Callable, Deque, Dict, Iterable, List, Optional, Sequence, Tuple, Type
-from typing import Union, overload
+from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Coroutine, Deque, Dict, Iterable, List, Optional
+from typing import Sequence, Tuple, Type, TypeVar, Union, overload
 
 from . import _client, _convert, _core, _errors, _nodes, _params, _provide, _provide_aio, _told, cuda
 from ._calls import Calls
@@ -27,15 +28,32 @@ from ._layout import ARRAY, BYTES, HOST
 from ._provide import Wanted
 from ._provide_aio import Provider
 from ._ref import Ref
-from ._streams import StreamReader, StreamWriter
 from ._told import Event, Info
 from ._views import AsyncView
+
+if TYPE_CHECKING:
+    from typing_extensions import Concatenate, ParamSpec
+
+    _P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 __all__ = ["Client", "Provider", "Watch", "connect"]
 
 Provider.__module__ = __name__
 TURN = 0.5  # seconds after which a get() that found no room among the waiting ones tries again
 CHUNK = 16 << 20  # bytes that are copied before other tasks have their turn
+
+
+def _in_thread(work: Callable[Concatenate[Any, _P], _R]) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, _R]]:
+    """The method for one of gpubufd.Client's that waits in C; the calls of its result are not awaited."""
+
+    waits: Any = work
+
+    @functools.wraps(work)
+    async def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        return await asyncio.to_thread(waits, self._client, *arguments, **keywords)
+
+    return method  # type: ignore[return-value]
 
 
 class Client(Calls):
@@ -329,23 +347,8 @@ class Client(Calls):
         which = _params.which(name, version, label)
         return await asyncio.to_thread(AsyncView, self, name, which.get("version", 0), label)
 
-    async def stream(
-        self, name: str, dtype: Any, shape: Any = (), *, slots: int = 8, device: Optional[str] = None,
-        mode: _params.Mode = None, timeout: Optional[float] = None,
-    ) -> StreamWriter:
-        """Becomes a stream's writer; see gpubufd.Client.stream. Its calls are not awaited."""
-        return await asyncio.to_thread(
-            _client.Client.stream, self._client, name, dtype, shape, slots=slots, device=device, mode=mode,
-            timeout=timeout)
-
-    async def read(
-        self, name: str, *, each: bool = False, waits: bool = False, lag: int = 0, hold: int = 1,
-        ahead: bool = False, timeout: Optional[float] = None,
-    ) -> StreamReader:
-        """A stream's frames, for `async for`; see gpubufd.Client.read."""
-        return await asyncio.to_thread(
-            _client.Client.read, self._client, name, each=each, waits=waits, lag=lag, hold=hold, ahead=ahead,
-            timeout=timeout)
+    stream = _in_thread(_client.Client.stream)
+    read = _in_thread(_client.Client.read)
 
     def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> "Watch":
         """Events of names that begin with `prefix`: "sealed" for each existing object first, then "synced".

@@ -19,53 +19,7 @@ uint64_t count_nulls(const unsigned char *bits, uint64_t offset, uint64_t length
     return nulls;
 }
 
-static void copy_bit(unsigned char *to, int64_t at, const unsigned char *from, int64_t start)
-{
-    if (from[start / 8] >> (start % 8) & 1)
-        to[at / 8] |= (unsigned char)(1u << (at % 8));
-}
-
-/* ORs bits [start, start + length) into those from `at` on, which are 0. */
-static void copy_bits(unsigned char *to, int64_t at, const unsigned char *from, int64_t start,
-                      int64_t length)
-{
-    for (; length > 0 && at % 8 != 0; length--)
-        copy_bit(to, at++, from, start++);
-    unsigned shift = (unsigned)(start % 8);
-    if (shift == 0) {
-        memcpy(to + at / 8, from + start / 8, (size_t)(length / 8));
-        at += length - length % 8;
-        start += length - length % 8;
-        length %= 8;
-    }
-    for (; length >= 8; length -= 8, at += 8, start += 8) /* the next byte has bits of this eight */
-        to[at / 8] = (unsigned char)(from[start / 8] >> shift | from[start / 8 + 1] << (8 - shift));
-    for (; length > 0; length--)
-        copy_bit(to, at++, from, start++);
-}
-
 /* ---- for Python ---- */
-
-/* copy_bits(target, at, source, start, length) on buffers: `target` has zeros from bit `at` on. */
-PyObject *core_copy_bits(PyObject *module, PyObject *args)
-{
-    (void)module;
-    Py_buffer target, source;
-    long long at, start, length;
-    if (!PyArg_ParseTuple(args, "w*Ly*LL:copy_bits", &target, &at, &source, &start, &length))
-        return NULL;
-    bool fits = at >= 0 && start >= 0 && length >= 0 && length <= target.len * 8 - at &&
-                length <= source.len * 8 - start;
-    if (fits)
-        copy_bits(target.buf, at, source.buf, start, length);
-    PyBuffer_Release(&target);
-    PyBuffer_Release(&source);
-    if (!fits) {
-        PyErr_SetString(PyExc_ValueError, "the buffer has fewer bits");
-        return NULL;
-    }
-    Py_RETURN_NONE;
-}
 
 /* count_nulls(address, offset, length): 0 bits among those of a bitmap. */
 PyObject *core_count_nulls(PyObject *module, PyObject *args)

@@ -114,11 +114,10 @@ PyObject *object_capsules(PyObject *self, PyObject *unused)
     return view_capsules((struct object *)self, bundle);
 }
 
-PyObject *object_bundle_metadata(PyObject *self, PyObject *unused)
+PyObject *get_bundle_metadata(PyObject *self)
 {
     const char *key, *value;
 
-    (void)unused;
     BUNDLE(bundle, self);
     PyObject *found = PyDict_New();
     for (size_t i = 0; found && gpubuf_bundle_metadata_at(bundle, i, &key, &value) == 0; i++) {
@@ -130,30 +129,25 @@ PyObject *object_bundle_metadata(PyObject *self, PyObject *unused)
     return found;
 }
 
-PyObject *object_tensor_count(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    BUNDLE(bundle, self);
-    return PyLong_FromSize_t(gpubuf_bundle_count(bundle));
-}
+#define BUNDLE_GETTER(what, expression)                                                            \
+    PyObject *get_##what(PyObject *self, void *closure)                                            \
+    {                                                                                              \
+        (void)closure;                                                                             \
+        BUNDLE(bundle, self);                                                                      \
+        return expression;                                                                         \
+    }
 
-/* is_part(): whether the memory has tensors that this bundle lacks */
-PyObject *object_is_part(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    BUNDLE(bundle, self);
-    return PyBool_FromLong(gpubuf_bundle_is_part(bundle));
-}
-
-PyObject *object_manifest_bytes(PyObject *self, PyObject *unused)
+static uint64_t manifest_bytes(const struct gpubuf_bundle *bundle)
 {
     struct gpubuf_layout_spec layout;
 
-    (void)unused;
-    BUNDLE(bundle, self);
     gpubuf_bundle_layout(bundle, &layout);
-    return PyLong_FromUnsignedLongLong(layout.manifest_bytes);
+    return layout.manifest_bytes;
 }
+
+BUNDLE_GETTER(tensor_count, PyLong_FromSize_t(gpubuf_bundle_count(bundle)))
+BUNDLE_GETTER(is_part, PyBool_FromLong(gpubuf_bundle_is_part(bundle)))
+BUNDLE_GETTER(manifest_bytes, PyLong_FromUnsignedLongLong(manifest_bytes(bundle)))
 
 /* ---- without an object ---- */
 

@@ -10,10 +10,12 @@ PyObject *object_entry(PyObject *self, PyObject *index);
 PyObject *object_find(PyObject *self, PyObject *name);
 PyObject *object_tensor(PyObject *self, PyObject *index);
 PyObject *object_capsules(PyObject *self, PyObject *unused);
-PyObject *object_bundle_metadata(PyObject *self, PyObject *unused);
-PyObject *object_tensor_count(PyObject *self, PyObject *unused);
-PyObject *object_is_part(PyObject *self, PyObject *unused);
-PyObject *object_manifest_bytes(PyObject *self, PyObject *unused);
+/* And its attributes. */
+PyObject *get_bundle_metadata(PyObject *self);
+PyObject *get_tensor_count(PyObject *self, void *closure);
+PyObject *get_manifest_bytes(PyObject *self, void *closure);
+/* Whether the memory has tensors that this bundle lacks. */
+PyObject *get_is_part(PyObject *self, void *closure);
 
 /* check_manifest(text, bytes): raises if it is no manifest of a file of `bytes`. */
 PyObject *core_check_manifest(PyObject *module, PyObject *args);

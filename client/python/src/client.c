@@ -288,23 +288,19 @@ static PyObject *client_edit(PyObject *self, PyObject *args)
 
 /* ---- for event loops ---- */
 
-static PyObject *client_fileno(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    struct link *link = ((struct client *)self)->link;
-    if (link_check(link) < 0)
-        return NULL;
-    return PyLong_FromLong(gpubuf_fd(link->client));
-}
+/* A method, whose second argument is an object, or a getter, of an open connection. */
+#define OF_LINK(what, argument, expression)                                                        \
+    static PyObject *client_##what(PyObject *self, argument *unused)                               \
+    {                                                                                              \
+        (void)unused;                                                                              \
+        struct link *link = ((struct client *)self)->link;                                         \
+        return link_check(link) < 0 ? NULL : expression;                                           \
+    }
 
-static PyObject *client_events(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    struct link *link = ((struct client *)self)->link;
-    if (link_check(link) < 0)
-        return NULL;
-    return PyLong_FromLong(gpubuf_events(link->client));
-}
+OF_LINK(instance, void, PyUnicode_FromString(gpubuf_instance(link->client)))
+OF_LINK(session, void, PyLong_FromUnsignedLongLong(gpubuf_session(link->client)))
+OF_LINK(fileno, PyObject, PyLong_FromLong(gpubuf_fd(link->client)))
+OF_LINK(events, PyObject, PyLong_FromLong(gpubuf_events(link->client)))
 
 static PyObject *client_dispatch(PyObject *self, PyObject *unused)
 {
@@ -325,20 +321,6 @@ static PyObject *get_closed(PyObject *self, void *closure)
     return PyBool_FromLong(((struct client *)self)->link == NULL);
 }
 
-static PyObject *get_instance(PyObject *self, void *closure)
-{
-    (void)closure;
-    struct link *link = ((struct client *)self)->link;
-    return link_check(link) < 0 ? NULL : PyUnicode_FromString(gpubuf_instance(link->client));
-}
-
-static PyObject *get_session(PyObject *self, void *closure)
-{
-    (void)closure;
-    struct link *link = ((struct client *)self)->link;
-    return link_check(link) < 0 ? NULL : PyLong_FromUnsignedLongLong(gpubuf_session(link->client));
-}
-
 static PyObject *get_connections(PyObject *self, void *closure)
 {
     (void)closure;
@@ -348,8 +330,8 @@ static PyObject *get_connections(PyObject *self, void *closure)
 static PyGetSetDef getters[] = {
     {"_connections", get_connections, NULL, NULL, NULL},
     {"closed", get_closed, NULL, "Whether the connection was closed here.", NULL},
-    {"instance", get_instance, NULL, "The daemon's identity of this run, hexadecimal.", NULL},
-    {"session", get_session, NULL, "The number of this connection, as `gpubufctl ps` shows it.",
+    {"instance", client_instance, NULL, "The daemon's identity of this run, hexadecimal.", NULL},
+    {"session", client_session, NULL, "The number of this connection, as `gpubufctl ps` shows it.",
      NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -3,19 +3,6 @@
 #include "client/python/src/object.h"
 #include "client/python/src/view.h"
 
-/* 1: it has nulls, or may have some, not counted on a GPU; -1 with an exception. */
-static int has_nulls(const struct object *self)
-{
-    struct gpubuf_memory mask;
-
-    if (gpubuf_null_count(self->object) == 0 || gpubuf_memory(self->object, GPUBUF_MASK, &mask) < 0)
-        return 0;
-    PyObject *count = PyObject_GetAttrString((PyObject *)self, "_null_count");
-    int r = count ? PyObject_IsTrue(count) : -1;
-    Py_XDECREF(count);
-    return r;
-}
-
 /*
  * The tensor can be used at once, on any stream: this thread waits until the producer's work is
  * done. A consumer may choose any stream, and does not ask for ours.
@@ -31,11 +18,10 @@ static int from_object(void *object, struct dl_versioned **out)
     struct gpubuf_object *held = object_use(self);
     if (!held)
         return -1;
-    int nulls = has_nulls(self);
-    if (nulls > 0)
+    if (object_null_count(held) != 0) {
         PyErr_SetString(PyExc_BufferError, "it may have nulls, for which DLPack has no place");
-    if (nulls != 0)
         return -1;
+    }
     struct view *view = (struct view *)view_of_object(self);
     if (!view)
         return -1;

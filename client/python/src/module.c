@@ -43,7 +43,6 @@ static PyMethodDef functions[] = {
     {"array_device", core_array_device, METH_O, NULL},
     {"check_manifest", core_check_manifest, METH_VARARGS, NULL},
     {"plan_bundle", core_plan_bundle, METH_VARARGS, NULL},
-    {"copy_bits", core_copy_bits, METH_VARARGS, NULL},
     {"text_of", core_text_of, METH_VARARGS, NULL},
     {"text_of_views", core_text_of_views, METH_VARARGS, NULL},
     {"text_list", core_text_list, METH_VARARGS, NULL},

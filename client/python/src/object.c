@@ -1,5 +1,7 @@
 #include "client/python/src/object.h"
 
+#include "client/python/src/bits.h"
+
 PyTypeObject *object_type;
 #define KINDS 5
 static PyObject *kinds[KINDS]; /* the subclass for each enum gpubuf_kind */
@@ -51,6 +53,28 @@ struct gpubuf_object *object_use(const struct object *self)
     if (self->object)
         return self->object;
     return raise_error(GPUBUF_E_CLOSED, "the object has been released, or its connection closed");
+}
+
+static uint64_t element_count(const struct gpubuf_object *object)
+{
+    if (gpubuf_kind(object) != GPUBUF_KIND_ARRAY)
+        return gpubuf_length(object);
+    uint64_t count = 1;
+    for (unsigned i = 0; i < gpubuf_ndim(object); i++)
+        count *= gpubuf_shape(object)[i];
+    return count;
+}
+
+int64_t object_null_count(const struct gpubuf_object *object)
+{
+    int64_t known = gpubuf_null_count(object);
+    struct gpubuf_memory mask;
+
+    if (known >= 0 || gpubuf_memory(object, GPUBUF_MASK, &mask) != 0)
+        return known;
+    if (gpubuf_device_ordinal(object) >= 0)
+        return -1;
+    return (int64_t)count_nulls(mask.pointer, gpubuf_offset(object), element_count(object));
 }
 
 PyObject *core_set_kinds(PyObject *module, PyObject *args)

@@ -19,6 +19,8 @@ PyObject *core_set_kinds(PyObject *module, PyObject *args);
 PyObject *object_wrap(struct link *link, struct gpubuf_object *object);
 /* Releases the reference. */
 void object_drop(struct object *self);
+/* The number of nulls; counted if it is unknown and the bitmap is on the host; -1: on a GPU. */
+int64_t object_null_count(const struct gpubuf_object *object);
 /* The Object's gpubuf_object, or NULL with Closed raised. */
 struct gpubuf_object *object_use(const struct object *self);
 

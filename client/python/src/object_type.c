@@ -3,7 +3,6 @@
 
 #include "client/python/src/arrow.h"
 #include "client/python/src/arrow_stream.h"
-#include "client/python/src/bits.h"
 #include "client/python/src/bundle.h"
 #include "client/python/src/object.h"
 #include "client/python/src/options.h"
@@ -78,30 +77,7 @@ GETTER(strides, tuple_of(gpubuf_strides(object), gpubuf_ndim(object)))
 
 /* ---- nulls ---- */
 
-static uint64_t element_count(const struct gpubuf_object *object)
-{
-    if (gpubuf_kind(object) != GPUBUF_KIND_ARRAY)
-        return gpubuf_length(object);
-    uint64_t count = 1;
-    for (unsigned i = 0; i < gpubuf_ndim(object); i++)
-        count *= gpubuf_shape(object)[i];
-    return count;
-}
-
-/* The number of nulls; counted if it is unknown and the bitmap is on the host; -1: on a GPU. */
-static int64_t null_count(const struct gpubuf_object *object)
-{
-    int64_t known = gpubuf_null_count(object);
-    struct gpubuf_memory mask;
-
-    if (known >= 0 || gpubuf_memory(object, GPUBUF_MASK, &mask) != 0)
-        return known;
-    if (gpubuf_device_ordinal(object) >= 0)
-        return -1;
-    return (int64_t)count_nulls(mask.pointer, gpubuf_offset(object), element_count(object));
-}
-
-GETTER(null_count, PyLong_FromLongLong(null_count(object)))
+GETTER(null_count, PyLong_FromLongLong(object_null_count(object)))
 
 static PyObject *get_has_mask(PyObject *self, void *closure)
 {
@@ -206,6 +182,8 @@ static PyObject *get_metadata(PyObject *self, void *closure)
 {
     (void)closure;
     USE(object, self);
+    if (gpubuf_kind(object) == GPUBUF_KIND_BUNDLE)
+        return get_bundle_metadata(self);
     PyObject *metadata = PyDict_New();
     const char *key, *value;
     for (size_t i = 0; metadata && gpubuf_metadata_at(object, i, &key, &value) == 0; i++) {
@@ -367,8 +345,7 @@ static int object_getbuffer(PyObject *self, Py_buffer *buffer, int flags)
     struct gpubuf_object *object = object_use((struct object *)self);
     if (!object)
         return -1;
-    int64_t nulls = null_count(object);
-    if (nulls != 0) {
+    if (object_null_count(object) != 0) {
         PyErr_Format(PyExc_BufferError,
                      "there are nulls, for which a buffer has no place; `.values` is the buffer "
                      "with undefined elements there, `.validity` says where they are");
@@ -421,7 +398,11 @@ static PyGetSetDef getters[] = {
     {"_strides", get_strides, NULL, NULL, NULL},
     {"_null_count", get_null_count, NULL, NULL, NULL},
     {"_has_mask", get_has_mask, NULL, NULL, NULL},
-    {"metadata", get_metadata, NULL, "The metadata of a column or a table, a new dict.", NULL},
+    {"_tensor_count", get_tensor_count, NULL, NULL, NULL},
+    {"_manifest_bytes", get_manifest_bytes, NULL, NULL, NULL},
+    {"_is_part", get_is_part, NULL, NULL, NULL},
+    {"metadata", get_metadata, NULL, "The metadata of a column, table or bundle, a new dict.",
+     NULL},
     {"released", get_released, NULL, "Whether the object has been released.", NULL},
     {"stale", get_stale, NULL,
      "Whether the lease ended with a lost connection. The object can still be read, as it was.",
@@ -442,10 +423,6 @@ static PyMethodDef methods[] = {
     {"_find", object_find, METH_O, NULL},
     {"_tensor", object_tensor, METH_O, NULL},
     {"_capsules", object_capsules, METH_NOARGS, NULL},
-    {"_tensor_count", object_tensor_count, METH_NOARGS, NULL},
-    {"_bundle_metadata", object_bundle_metadata, METH_NOARGS, NULL},
-    {"_is_part", object_is_part, METH_NOARGS, NULL},
-    {"_manifest_bytes", object_manifest_bytes, METH_NOARGS, NULL},
     {"_view", object_view, METH_NOARGS, NULL},
     {"_buffer", object_buffer, METH_O, NULL},
     {"_read", object_read, METH_VARARGS, NULL},

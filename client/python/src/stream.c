@@ -165,24 +165,11 @@ static PyObject *stream_read(PyObject *object, PyObject *ms)
     return PyErr_Occurred() ? NULL : wait_for((struct stream *)object, wait, false);
 }
 
-/* publish(slot, bytes, work): `work` is a stream of the GPU, as an integer */
-static PyObject *stream_publish(PyObject *object, PyObject *args)
-{
-    struct gpubuf_frame frame = {0};
-    unsigned long long bytes, work;
-    int status;
+enum { PUBLISH, WAIT, DONE };
 
-    if (!PyArg_ParseTuple(args, "IKK:publish", &frame.slot, &bytes, &work))
-        return NULL;
-    frame.bytes = bytes;
-    struct gpubuf_stream *stream = enter((struct stream *)object);
-    if (!stream)
-        return NULL;
-    WITHOUT_GIL(status = gpubuf_stream_publish(stream, &frame, (void *)(uintptr_t)work));
-    return leave((struct stream *)object, status, status == 0 ? new_ref(Py_None) : NULL);
-}
-
-static PyObject *with_frame(PyObject *object, PyObject *args, bool ends)
+/* publish(slot, bytes, work), wait(slot, number, work), done(slot, number, work): `work` is a stream
+   of the GPU, as an integer. */
+static PyObject *with_frame(PyObject *object, PyObject *args, int what)
 {
     struct gpubuf_frame frame = {0};
     unsigned long long number, work;
@@ -190,27 +177,30 @@ static PyObject *with_frame(PyObject *object, PyObject *args, bool ends)
 
     if (!PyArg_ParseTuple(args, "IKK", &frame.slot, &number, &work))
         return NULL;
-    frame.number = number;
+    frame.number = frame.bytes = number;
     struct gpubuf_stream *stream = enter((struct stream *)object);
     if (!stream)
         return NULL;
-    if (ends)
-        WITHOUT_GIL(status = gpubuf_stream_done(stream, &frame, (void *)(uintptr_t)work));
-    else
-        WITHOUT_GIL(status = gpubuf_stream_wait(stream, &frame, (void *)(uintptr_t)work));
+    void *on = (void *)(uintptr_t)work;
+    WITHOUT_GIL(status = what == PUBLISH ? gpubuf_stream_publish(stream, &frame, on)
+                         : what == WAIT  ? gpubuf_stream_wait(stream, &frame, on)
+                                         : gpubuf_stream_done(stream, &frame, on));
     return leave((struct stream *)object, status, status == 0 ? new_ref(Py_None) : NULL);
 }
 
-/* wait(slot, number, work) */
-static PyObject *stream_wait(PyObject *object, PyObject *args)
+static PyObject *stream_publish(PyObject *object, PyObject *args)
 {
-    return with_frame(object, args, false);
+    return with_frame(object, args, PUBLISH);
 }
 
-/* done(slot, number, work) */
+static PyObject *stream_wait(PyObject *object, PyObject *args)
+{
+    return with_frame(object, args, WAIT);
+}
+
 static PyObject *stream_done(PyObject *object, PyObject *args)
 {
-    return with_frame(object, args, true);
+    return with_frame(object, args, DONE);
 }
 
 /* array(): the Array of all slots, which has a reference of its own. */
