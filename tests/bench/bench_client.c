@@ -66,14 +66,12 @@ static void run_asynchronous(struct bench *bench, unsigned in_flight, double end
 int main(int argc, char **argv)
 {
     struct options options = read_options(argc, argv);
-    struct gpubuf_connect_options connect = {.size = sizeof(connect), .path = options.socket};
-    struct bench bench = {.client = NULL};
+    struct bench bench = {.client = connect_uncached(options.socket)};
     struct raw raw;
     char line[64];
 
     raw_open(&raw, options.socket);
     publish_one(&raw, NAME);
-    check(NULL, gpubuf_connect(&bench.client, &connect), "connect");
     while (fgets(line, sizeof(line), stdin)) {
         unsigned in_flight;
         double seconds, start = now();

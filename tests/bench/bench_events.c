@@ -63,19 +63,6 @@ static double round_of(struct bench *bench, unsigned events, double seconds)
     return (double)count / (end - start);
 }
 
-/* The object that all names are for; it stays, as does the daemon, for the length of the bench. */
-static void publish_base(struct raw *raw)
-{
-    char *line = raw_call(raw, "create",
-                          "{\"name\":\"events/base\",\"replace\":true,\"mode\":\"0604\","
-                          "\"layout\":{\"kind\":\"bytes\",\"bytes\":8}}");
-    char params[64];
-
-    snprintf(params, sizeof(params), "{\"lease\":%llu,\"release\":true}",
-             (unsigned long long)raw_number(line, "lease"));
-    raw_call(raw, "seal", params);
-}
-
 int main(int argc, char **argv)
 {
     static struct bench bench;
@@ -84,7 +71,10 @@ int main(int argc, char **argv)
     double seconds;
 
     raw_open(&bench.raw, options.socket);
-    publish_base(&bench.raw);
+    /* The object that all names are for; it stays for the length of the bench. */
+    raw_seal(&bench.raw, raw_lease(&bench.raw, "create",
+                                   "{\"name\":\"events/base\",\"replace\":true,\"mode\":\"0604\","
+                                   "\"layout\":{\"kind\":\"bytes\",\"bytes\":8}}"));
     prepare(&bench);
     while (scanf("%u %lf", &events, &seconds) == 2) {
         printf("%.0f\n", round_of(&bench, events, seconds));

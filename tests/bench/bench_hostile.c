@@ -18,9 +18,7 @@
 #include <sched.h>
 #include <sys/stat.h>
 
-#include "foreign.h"
-#include "gateways.h"
-#include "keepers.h"
+#include "attacks.h"
 #include "measure.h"
 
 #define NAME "hostile/column"
@@ -50,11 +48,6 @@ struct pump {
     size_t length, connections;
     bool deaf;
 };
-
-static int join(void)
-{
-    return join_daemon(options.socket);
-}
 
 static void pump(const struct pump *pump)
 {
@@ -144,16 +137,10 @@ static void spin(void)
 static void honest(void)
 {
     struct raw raw;
-    char params[64];
 
     raw_open(&raw, options.socket);
-    for (;;) {
-        char *reply = raw_call(&raw, "open", "{\"name\":\"" THEIRS "\"}");
-
-        snprintf(params, sizeof(params), "{\"lease\":%llu}",
-                 (unsigned long long)raw_number(reply, "lease"));
-        raw_call(&raw, "release", params);
-    }
+    for (;;)
+        raw_release(&raw, raw_lease(&raw, "open", "{\"name\":\"" THEIRS "\"}"));
 }
 
 static void requests(void)
@@ -186,31 +173,29 @@ static void deep(void)
     pump_line(long_line("", "[", "\n"), 16);
 }
 
+static char *wide_line(void)
+{
+    return long_line("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"list\",\"params\":{\"none\":[0",
+                     ",[]", "]}}\n");
+}
+
 /* As much of it as is read before it is found wrong: all. */
 static void wide(void)
 {
-    pump_line(long_line("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"list\",\"params\":{\"none\":[0",
-                        ",[]", "]}}\n"),
-              16);
+    pump_line(wide_line(), 16);
 }
 
 /* The same once on each connection. Input sent before a hang-up is served in one go. */
 static void wide_and_away(void)
 {
-    char *line =
-        long_line("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"list\",\"params\":{\"none\":[0",
-                  ",[]", "]}}\n");
-    size_t length = strlen(line);
+    char *line = wide_line();
 
     for (;;) {
-        int fd = join();
-        ssize_t n = 1;
+        int fd = join_blocking();
 
         if (fd < 0)
             continue;
-        fcntl(fd, F_SETFL, 0);
-        for (size_t sent = 0; n > 0 && sent < length; sent += (size_t)n)
-            n = send(fd, line + sent, length - sent, MSG_NOSIGNAL);
+        send_all(fd, line, strlen(line));
         close(fd);
     }
 }
@@ -218,7 +203,7 @@ static void wide_and_away(void)
 /* A short request that takes long: another name for a table of many columns. */
 static void aliases(void)
 {
-    char *layout = allocate(1, MEBIBYTE), params[64];
+    char *layout = allocate(1, MEBIBYTE);
     int at = sprintf(layout, "{\"name\":\"hostile/wide\",\"replace\":true,\"layout\":{\"kind\":"
                              "\"table\",\"length\":1,\"columns\":[");
     struct raw raw;
@@ -228,9 +213,7 @@ static void aliases(void)
                       i ? "," : "", i);
     sprintf(layout + at, "]}}");
     raw_open(&raw, options.socket);
-    snprintf(params, sizeof(params), "{\"lease\":%llu,\"release\":true}",
-             (unsigned long long)raw_number(raw_call(&raw, "create", layout), "lease"));
-    raw_call(&raw, "seal", params);
+    raw_seal(&raw, raw_lease(&raw, "create", layout));
     for (;;)
         raw_call(&raw, "alias",
                  "{\"name\":\"hostile/alias\",\"of\":\"hostile/wide\",\"replace\":true}");
@@ -333,34 +316,24 @@ static void watches(void)
 /* Requests that wait for many names; one of these comes and goes. */
 static void waits(void)
 {
-    char *line = names_line("open", MANY, NAMES, ",\"wait_ms\":60000"), params[64];
+    char *line = names_line("open", MANY, NAMES, ",\"wait_ms\":60000");
     char *at = strstr(line, "hostile/many/000000");
     char *buffer = allocate(1, MEBIBYTE);
     struct raw teller;
-    int fd = join();
+    int fd = join_blocking();
 
     memcpy(at, "hostile/told/000000", 19); /* which comes and goes */
     at = strstr(line, "hostile/many/000001");
     memcpy(at, "hostile/none/000001", 19); /* which never comes */
-    fcntl(fd, F_SETFL, 0);
     for (int i = 0; i < 256; i++)
-        for (size_t sent = 0; sent < strlen(line);) {
-            ssize_t n = send(fd, line + sent, strlen(line) - sent, MSG_NOSIGNAL);
-
-            if (n <= 0)
-                _exit(1);
-            sent += (size_t)n;
-        }
+        if (!send_all(fd, line, strlen(line)))
+            _exit(1);
     fcntl(fd, F_SETFL, O_NONBLOCK);
     raw_open(&teller, options.socket);
     for (;;) {
-        snprintf(params, sizeof(params), "{\"lease\":%llu,\"release\":true}",
-                 (unsigned long long)raw_number(
-                     raw_call(&teller, "create",
-                              "{\"name\":\"hostile/told/000000\",\"replace\":true,\"layout\":"
-                              "{\"kind\":\"bytes\",\"bytes\":1}}"),
-                     "lease"));
-        raw_call(&teller, "seal", params);
+        raw_seal(&teller, raw_lease(&teller, "create",
+                                    "{\"name\":\"hostile/told/000000\",\"replace\":true,\"layout\":"
+                                    "{\"kind\":\"bytes\",\"bytes\":1}}"));
         while (recv(fd, buffer, MEBIBYTE, 0) > 0)
             ;
     }
@@ -370,9 +343,8 @@ static void waits(void)
 static int wait_for_absent(unsigned round)
 {
     char *line = allocate(NAMES + 8, NAME_BYTES);
-    int fd = join();
+    int fd = join_blocking();
 
-    fcntl(fd, F_SETFL, 0);
     for (unsigned n = 0; n < 250; n++) {
         int at = sprintf(line, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"open\",\"params\":{"
                                "\"wait_ms\":60000,\"names\":[");
@@ -380,9 +352,7 @@ static int wait_for_absent(unsigned round)
         for (unsigned i = 0; i < NAMES; i++)
             at += sprintf(line + at, "%s\"" ABSENT "%u/%u/%u\"", i ? "," : "", round, n, i);
         at += sprintf(line + at, "]}}\n");
-        for (ssize_t sent = 0, some; sent < at; sent += some)
-            if ((some = send(fd, line + sent, (size_t)(at - sent), MSG_NOSIGNAL)) <= 0)
-                break;
+        send_all(fd, line, (size_t)at);
     }
     free(line);
     return fd;
@@ -423,17 +393,14 @@ static void leases(void)
     char *line = names_line("open", MANY, NAMES, ""), *buffer = allocate(1, MEBIBYTE);
 
     for (;;) {
-        int fd = join();
+        int fd = join_blocking();
 
         if (fd < 0)
             continue;
-        fcntl(fd, F_SETFL, 0);
         for (int i = 0; i < 8000 / NAMES; i++) {
-            ssize_t n = 0;
+            ssize_t n;
 
-            for (size_t sent = 0; sent < strlen(line); sent += (size_t)n)
-                if ((n = send(fd, line + sent, strlen(line) - sent, MSG_NOSIGNAL)) <= 0)
-                    break;
+            send_all(fd, line, strlen(line));
             while ((n = recv(fd, buffer, MEBIBYTE, 0)) > 0 && buffer[n - 1] != '\n')
                 ;
         }
@@ -453,9 +420,7 @@ static void flood(void)
                  "{\"name\":\"hostile/flood/%u\",\"replace\":true,\"wait_ms\":60000,\"layout\":"
                  "{\"kind\":\"bytes\",\"bytes\":1048576}}",
                  i % 4096);
-        snprintf(params, sizeof(params), "{\"lease\":%llu,\"release\":true}",
-                 (unsigned long long)raw_number(raw_call(&raw, "create", params), "lease"));
-        raw_call(&raw, "seal", params);
+        raw_seal(&raw, raw_lease(&raw, "create", params));
     }
 }
 
@@ -522,11 +487,8 @@ static void become_stranger(void)
 static void publish_many(void)
 {
     struct raw raw;
-    int status;
-    pid_t pid = fork();
+    pid_t pid = fork_child();
 
-    if (pid < 0)
-        die("cannot fork: %s", strerror(errno));
     if (pid == 0) {
         become_stranger();
         raw_open(&raw, options.socket);
@@ -534,8 +496,7 @@ static void publish_many(void)
         publish(&raw, MANY, OBJECTS, NULL);
         _exit(0);
     }
-    if (waitpid(pid, &status, 0) < 0 || status != 0)
-        die("cannot publish what attackers ask for");
+    end_child(pid, "publishing what attackers ask for");
 }
 
 /* A provider that reads what it is asked for, and never answers. */
@@ -543,13 +504,9 @@ static void provide(void)
 {
     struct raw raw;
     size_t length;
-    pid_t pid = fork();
 
-    if (pid < 0)
-        die("cannot fork: %s", strerror(errno));
-    if (pid > 0)
+    if (fork_child() > 0)
         return;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     raw_open(&raw, options.socket);
     raw_call(&raw, "provide", "{\"prefix\":\"" ABSENT "\"}");
     for (;;)
@@ -676,10 +633,8 @@ static void separate(pid_t daemon)
 
 static pid_t begin(const struct attack *attack)
 {
-    pid_t pid = fork();
+    pid_t pid = fork_child();
 
-    if (pid < 0)
-        die("cannot fork: %s", strerror(errno));
     if (pid == 0) {
         struct sched_param none = {0};
 
@@ -695,32 +650,20 @@ static pid_t begin(const struct attack *attack)
     return pid;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* One round of the well-behaved client: the 99th percentile, in µs. */
 static double round_of(struct raw *raw, size_t samples)
 {
     static double times[SAMPLES];
     struct timespec pace = {.tv_nsec = PACE_NS};
-    char params[64];
 
     for (size_t i = 0; i < samples; i++) {
         double start = now();
-        char *reply = raw_call(raw, "open", "{\"name\":\"" NAME "\"}");
 
-        snprintf(params, sizeof(params), "{\"lease\":%llu}",
-                 (unsigned long long)raw_number(reply, "lease"));
-        raw_call(raw, "release", params);
+        raw_release(raw, raw_lease(raw, "open", "{\"name\":\"" NAME "\"}"));
         times[i] = 1e6 * (now() - start);
         nanosleep(&pace, NULL);
     }
-    qsort(times, samples, sizeof(*times), ascending);
-    return times[samples * 99 / 100];
+    return percentile(times, samples, 0.99);
 }
 
 static double daemon_seconds(pid_t pid)
@@ -760,7 +703,7 @@ static void signal_all(const pid_t *pids, size_t count, int number)
 static void measure(struct raw *raw, const struct attack *attack)
 {
     size_t rounds = options.quick ? 3 : ROUNDS, samples = options.quick ? SAMPLES / 12 : SAMPLES;
-    struct series quiet = {0}, attacked = {0}, ratio = {0};
+    struct compared compared = {0};
     double busy = 0, elapsed = 0;
     pid_t pids[8], daemon = served;
     char id[64], note[128];
@@ -786,9 +729,7 @@ static void measure(struct raw *raw, const struct attack *attack)
             continue; /* warms up */
         busy += daemon_seconds(daemon) - seconds;
         elapsed += now() - start;
-        series_add(&quiet, calm);
-        series_add(&attacked, under);
-        series_add(&ratio, under / calm);
+        compared_add(&compared, under, calm, under / calm);
     }
     for (size_t i = 0; i < attack->processes; i++)
         if (waitpid(pids[i], NULL, WNOHANG) != 0)
@@ -802,7 +743,7 @@ static void measure(struct raw *raw, const struct attack *attack)
     snprintf(note, sizeof(note), "the daemon was busy for %.0f %% of the time%s%s",
              100 * busy / elapsed, strangers ? "" : "; attackers of the same user",
              apart ? "" : "; all on one core");
-    print_row(&(struct row){id, "us", &attacked, &quiet, &ratio, note});
+    print_compared(id, "us", &compared, note);
 }
 
 /* ---- a client that is killed ---- */
@@ -837,8 +778,9 @@ static double killed_once(struct raw *raw)
     pid_t pid;
     char byte;
 
-    if (pipe2(ready, O_CLOEXEC) < 0 || (pid = fork()) < 0)
-        die("cannot fork: %s", strerror(errno));
+    if (pipe2(ready, O_CLOEXEC) < 0)
+        die("cannot make a pipe: %s", strerror(errno));
+    pid = fork_child();
     if (pid == 0) {
         raw_close(raw);
         hold_leases(ready[1]);
@@ -894,9 +836,7 @@ int main(int argc, char **argv)
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
-    foreign_beside(options.socket);
-    gateways_beside(options.socket);
-    keepers_beside(options.socket);
+    attacked = options.socket;
     raw_open(&raw, options.socket);
     strangers = geteuid() == 0 && chmod(options.socket, 0666) == 0;
     publish_one(&raw, NAME);

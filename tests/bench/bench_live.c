@@ -30,15 +30,6 @@ struct writer {
 
 static struct options options;
 
-static struct gpubuf_client *connect_client(void)
-{
-    struct gpubuf_connect_options given = {.size = sizeof(given), .path = options.socket};
-    struct gpubuf_client *client;
-
-    check(NULL, gpubuf_connect(&client, &given), "connect");
-    return client;
-}
-
 static _Atomic uint64_t *words_of(struct gpubuf_object *object)
 {
     struct gpubuf_memory memory;
@@ -52,7 +43,7 @@ static void write_always(struct told *told)
 {
     const struct gpubuf_open_options claim = {
         .size = sizeof(claim), .write = true, .exclusive = true, .wait_ms = 60000};
-    struct gpubuf_client *client = connect_client();
+    struct gpubuf_client *client = connect_to(options.socket);
     struct gpubuf_object *object;
 
     atomic_store(&told->asks, true);
@@ -69,13 +60,10 @@ static void write_always(struct told *told)
 
 static struct writer start(void)
 {
-    struct writer writer;
+    struct writer writer = {.told = allocate_shared(sizeof(*writer.told))};
     const struct timespec breath = {.tv_nsec = 3000000};
 
-    writer.told =
-        mmap(NULL, sizeof(*writer.told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (writer.told == MAP_FAILED || (writer.pid = fork()) < 0)
-        die("cannot start a writer: %s", strerror(errno));
+    writer.pid = fork_child();
     if (writer.pid == 0) {
         write_always(writer.told);
         _exit(1);
@@ -102,21 +90,6 @@ static void end(struct writer *writer)
     (void)kill(writer->pid, SIGKILL);
     (void)waitpid(writer->pid, NULL, 0);
     munmap(writer->told, sizeof(*writer->told));
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double one = *(const double *)a, other = *(const double *)b;
-
-    return (one > other) - (one < other);
-}
-
-static double part_of(double *times, size_t count, double part)
-{
-    size_t at = (size_t)((double)count * part);
-
-    qsort(times, count, sizeof(*times), ascending);
-    return times[at < count ? at : count - 1];
 }
 
 /* Kills the holder; the milliseconds until the next one has written. */
@@ -151,7 +124,7 @@ int main(int argc, char **argv)
 
     options = read_options(argc, argv);
     kills = options.quick ? KILLS / 6 : KILLS;
-    struct gpubuf_client *client = connect_client();
+    struct gpubuf_client *client = connect_to(options.socket);
     check(client, gpubuf_create(client, NAME, &layout, &live, &object), "create");
     gpubuf_release(object);
     check(client, gpubuf_open(client, NAME, NULL, &object), "open");
@@ -161,14 +134,14 @@ int main(int argc, char **argv)
         double *times = all + count;
         for (size_t k = 0; k < kills; k++)
             all[count++] = take_over(&holder, words_of(object));
-        series_add(&median, part_of(times, kills, 0.5));
-        series_add(&late, part_of(times, kills, 0.99));
+        series_add(&median, percentile(times, kills, 0.5));
+        series_add(&late, percentile(times, kills, 0.99));
     }
     end(&holder);
-    double p50 = part_of(all, count, 0.5), p99 = part_of(all, count, 0.99);
+    double p50 = percentile(all, count, 0.5), p99 = percentile(all, count, 0.99);
     (void)snprintf(note, sizeof(note),
                    "%zu kills: p50 %.2f, p90 %.2f, p99 %.2f, p99.9 %.2f, max %.2f", count, p50,
-                   part_of(all, count, 0.9), p99, part_of(all, count, 0.999), all[count - 1]);
+                   percentile(all, count, 0.9), p99, percentile(all, count, 0.999), all[count - 1]);
     print_row(&(struct row){"live.takeover", "ms", &median, NULL, NULL, note});
     print_row(&(struct row){"live.takeover_p99", "ms", &late, NULL, NULL, NULL});
     gpubuf_release(object);

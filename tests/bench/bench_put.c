@@ -1,8 +1,8 @@
 /*
- * How fast bytes are published: gpubuf_put_bytes of 1, 16 and 256 MiB against a plain memcpy of as
- * many. Cold: into a segment that was never touched, against memory fresh from malloc; the pages
- * come from the kernel, zeroed, while it copies. Warm: into a segment that an object which has
- * since been deleted used before, against memory that was written before.
+ * How fast bytes are published: gpubuf_put_bytes of 256 MiB against a plain memcpy of as many.
+ * Cold: into a segment that was never touched, against memory fresh from malloc; the pages come
+ * from the kernel, zeroed, while it copies. Warm: into a segment that an object which has since
+ * been deleted used before, against memory that was written before.
  */
 #include <malloc.h>
 
@@ -12,7 +12,7 @@
 #define COLD_ROUNDS 7
 #define WARM_ROUNDS 15
 
-static const unsigned sizes[] = {1, 16, 256}; /* MiB */
+static const size_t bytes = (size_t)256 << 20;
 
 struct bench {
     struct gpubuf_client *client;
@@ -26,7 +26,7 @@ static void forget_segments(struct bench *bench)
     raw_call(&bench->raw, "trim", "{}");
 }
 
-static double put(struct bench *bench, size_t bytes)
+static double put(struct bench *bench)
 {
     double start = now();
     int r = gpubuf_put_bytes(bench->client, NAME, bench->source, bytes, NULL);
@@ -38,7 +38,7 @@ static double put(struct bench *bench, size_t bytes)
 }
 
 /* A barrier for the compiler, lest it drops a copy that nobody reads. */
-static double copy(void *to, const void *from, size_t bytes)
+static double copy(void *to, const void *from)
 {
     double start = now();
 
@@ -47,63 +47,51 @@ static double copy(void *to, const void *from, size_t bytes)
     return now() - start;
 }
 
-static double copy_fresh(const struct bench *bench, size_t bytes)
+static double copy_fresh(const struct bench *bench)
 {
     char *memory = malloc(bytes);
     double taken;
 
     if (!memory)
         die("out of memory");
-    taken = copy(memory, bench->source, bytes);
+    taken = copy(memory, bench->source);
     free(memory);
     return taken;
 }
 
-static void measure(struct bench *bench, unsigned mib, bool cold, unsigned rounds)
+static void measure(struct bench *bench, bool cold, unsigned rounds)
 {
-    struct series speed = {0}, floors = {0}, ratios = {0};
-    size_t bytes = (size_t)mib << 20;
+    struct compared compared = {0};
     char *touched = cold ? NULL : allocate(1, bytes);
-    char id[NAME_BYTES];
 
     if (touched)
         memset(touched, 1, bytes);
-    put(bench, bytes);
+    put(bench);
     for (unsigned round = 0; round < rounds; round++) {
         double copied, done;
 
         if (cold)
             forget_segments(bench);
-        copied = cold ? copy_fresh(bench, bytes) : copy(touched, bench->source, bytes);
-        done = put(bench, bytes);
-        series_add(&speed, (double)bytes / done * 1e-9);
-        series_add(&floors, (double)bytes / copied * 1e-9);
-        series_add(&ratios, copied / done);
+        copied = cold ? copy_fresh(bench) : copy(touched, bench->source);
+        done = put(bench);
+        compared_add(&compared, (double)bytes / done * 1e-9, (double)bytes / copied * 1e-9,
+                     copied / done);
     }
     free(touched);
-    snprintf(id, sizeof(id), "put.%s.%umib", cold ? "cold" : "warm", mib);
-    print_row(&(struct row){id, "GB/s", &speed, &floors, &ratios, NULL});
+    print_compared(cold ? "put.cold.256mib" : "put.warm.256mib", "GB/s", &compared, NULL);
 }
 
 int main(int argc, char **argv)
 {
     struct options options = read_options(argc, argv);
-    /* No idle mappings are kept but the one under measurement. */
-    struct gpubuf_connect_options connect = {.size = sizeof(connect), .path = options.socket};
-    struct bench bench = {.source = NULL};
-    size_t most = (size_t)256 << 20;
+    struct bench bench = {.client = connect_to(options.socket)};
 
     mallopt(M_MMAP_THRESHOLD, 64 << 10); /* what malloc gives is fresh from the kernel */
-    bench.source = allocate(1, most);
-    memset(bench.source, 7, most);
+    bench.source = allocate(1, bytes);
+    memset(bench.source, 7, bytes);
     raw_open(&bench.raw, options.socket);
-    check(NULL, gpubuf_connect(&bench.client, &connect), "connect");
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        unsigned faster = sizes[i] < 256 ? 4 : 1;
-
-        measure(&bench, sizes[i], true, (options.quick ? 3 : COLD_ROUNDS) * faster);
-        measure(&bench, sizes[i], false, (options.quick ? 5 : WARM_ROUNDS) * faster);
-    }
+    measure(&bench, true, options.quick ? 3 : COLD_ROUNDS);
+    measure(&bench, false, options.quick ? 5 : WARM_ROUNDS);
     gpubuf_disconnect(bench.client);
     raw_close(&bench.raw);
     free(bench.source);

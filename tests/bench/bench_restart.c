@@ -80,15 +80,13 @@ static void check_all(const struct bench *bench)
 {
     static char names[BATCH][NAME_BYTES];
     size_t all = bench->own + bench->sharing;
-    struct gpubuf_connect_options options = {.size = sizeof(options), .path = bench->path};
-    struct gpubuf_client *client;
+    struct gpubuf_client *client = connect_to(bench->path);
     struct raw raw;
 
     raw_open(&raw, bench->path);
     if (raw_number(raw_call(&raw, "stats", "{}"), "objects") != all)
         die("there are not %zu objects", all);
     raw_close(&raw);
-    check(NULL, gpubuf_connect(&client, &options), "connect");
     for (size_t first = 0; first < all; first += BATCH) {
         const char *asked[BATCH];
         struct gpubuf_object *objects[BATCH];
@@ -188,7 +186,6 @@ int main(int argc, char **argv)
 {
     struct bench bench;
     struct gpubuf_client *client;
-    struct gpubuf_connect_options options = {.size = sizeof(options)};
     struct raw raw;
     unsigned count;
     double seconds;
@@ -201,8 +198,7 @@ int main(int argc, char **argv)
     raw_open(&raw, bench.path);
     bench.supervisor = raw_peer(&raw); /* it is who listens */
     raw_close(&raw);
-    options.path = bench.path;
-    check(NULL, gpubuf_connect(&client, &options), "connect");
+    client = connect_to(bench.path);
     publish_all(client, &bench);
     gpubuf_disconnect(client);
     while (scanf("%u %lf", &count, &seconds) == 2) {

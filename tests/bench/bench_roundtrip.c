@@ -16,7 +16,6 @@
 struct bench {
     struct gpubuf_client *client, *keeper;
     struct raw raw;
-    uint64_t lease; /* of the raw connection's last open; 0: none */
     struct echo echo;
     pid_t others[2]; /* the daemon, the echo's process */
     unsigned rounds;
@@ -67,24 +66,6 @@ static void put_small(struct bench *bench)
           gpubuf_put_bytes(bench->client, "roundtrip/put", data, sizeof(data), &options), "put");
 }
 
-static void open_with_release(struct bench *bench)
-{
-    char text[512], *at = text;
-    const char *lease;
-    size_t length;
-
-    if (bench->lease)
-        at += sprintf(at,
-                      "{\"jsonrpc\":\"2.0\",\"method\":\"release\",\"params\":{\"lease\":%llu}}\n",
-                      (unsigned long long)bench->lease);
-    at = (char *)mempcpy(at, REQUEST, sizeof(REQUEST) - 1);
-    raw_send(&bench->raw, text, (size_t)(at - text));
-    lease = strstr(raw_line(&bench->raw, &length), "\"lease\":");
-    if (!lease)
-        die("the daemon granted no lease");
-    bench->lease = strtoull(lease + strlen("\"lease\":"), NULL, 10);
-}
-
 static void echo(struct bench *bench)
 {
     echo_once(&bench->echo);
@@ -108,9 +89,8 @@ static double measure_round(struct bench *bench, void (*call)(struct bench *))
 static void measure(struct bench *bench, const char *what, enum placement placement,
                     void (*call)(struct bench *))
 {
-    struct series measured = {0}, floors = {0}, ratios = {0};
+    struct compared compared = {0};
     char id[NAME_BYTES];
-    const struct row row = {id, "us", &measured, &floors, &ratios, NULL};
 
     if (!place(placement, bench->others, 2))
         return;
@@ -120,12 +100,10 @@ static void measure(struct bench *bench, const char *what, enum placement placem
         double before = measure_round(bench, echo), value = measure_round(bench, call);
         double lowest = (before + measure_round(bench, echo)) / 2;
 
-        series_add(&measured, value);
-        series_add(&floors, lowest);
-        series_add(&ratios, value / lowest);
+        compared_add(&compared, value, lowest, value / lowest);
     }
     snprintf(id, sizeof(id), "%s.%s", what, placement_name(placement));
-    print_row(&row);
+    print_compared(id, "us", &compared, NULL);
 }
 
 static void measure_kept(struct bench *bench)
@@ -153,23 +131,20 @@ static void start_echo(struct bench *bench)
 int main(int argc, char **argv)
 {
     struct options options = read_options(argc, argv);
-    struct gpubuf_connect_options connect = {.size = sizeof(connect), .path = options.socket};
-    struct bench bench = {.rounds = options.quick ? 21 : 101};
+    struct bench bench = {.client = connect_uncached(options.socket),
+                          .keeper = connect_to(options.socket),
+                          .rounds = options.quick ? 21 : 101};
 
     raw_open(&bench.raw, options.socket);
     publish_one(&bench.raw, NAME);
     start_echo(&bench);
     bench.others[0] = raw_peer(&bench.raw);
     bench.others[1] = bench.echo.server;
-    check(NULL, gpubuf_connect(&bench.keeper, &connect), "connect");
-    connect.cache_leases = GPUBUF_NO_CACHE;
-    check(NULL, gpubuf_connect(&bench.client, &connect), "connect");
     measure_kept(&bench);
     for (enum placement placement = PLACE_FREE; placement < PLACEMENTS; placement++) {
         measure(&bench, "open_release", placement, open_release);
         measure(&bench, "create_seal_release", placement, create_seal_release);
         measure(&bench, "put_small", placement, put_small);
-        measure(&bench, "combined", placement, open_with_release);
     }
     place(PLACE_FREE, bench.others, 2);
     raw_call(&bench.raw, "delete",

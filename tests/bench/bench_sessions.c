@@ -31,14 +31,9 @@ static double resident_kib(pid_t pid)
 /* Begins a session that then does nothing more. */
 static void begin(struct raw *raw, const char *path)
 {
-    char params[64];
-
     raw_open(raw, path);
     raw_call(raw, "hello", "{\"protocol\":1,\"client\":\"bench_sessions\"}");
-    snprintf(
-        params, sizeof(params), "{\"lease\":%llu}",
-        (unsigned long long)raw_number(raw_call(raw, "open", "{\"name\":\"" NAME "\"}"), "lease"));
-    raw_call(raw, "release", params);
+    raw_release(raw, raw_lease(raw, "open", "{\"name\":\"" NAME "\"}"));
     free(raw->buffer);
     raw->buffer = NULL;
     raw->start = raw->end = raw->capacity = 0;

@@ -37,21 +37,12 @@ static void nap(uint64_t ns)
     nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
 }
 
-static struct gpubuf_client *connect_to(void)
-{
-    const struct gpubuf_connect_options options = {.size = sizeof(options), .path = socket_path};
-    struct gpubuf_client *client;
-
-    check(NULL, gpubuf_connect(&client, &options), "connect");
-    return client;
-}
-
 static void write_frames(void)
 {
     const struct gpubuf_stream_options options = {
         .size = sizeof(options), .slots = SLOTS, .wait_ms = 60000, .device = "host"};
     const uint64_t shape[] = {WORDS};
-    struct gpubuf_client *client = connect_to();
+    struct gpubuf_client *client = connect_to(socket_path);
     struct gpubuf_stream *stream;
     struct gpubuf_frame frame;
 
@@ -92,7 +83,7 @@ static void read_frames(unsigned reader)
                                                   .each = each,
                                                   .waits = lives,
                                                   .lag = each ? LAG : 0};
-    struct gpubuf_client *client = connect_to();
+    struct gpubuf_client *client = connect_to(socket_path);
     struct gpubuf_stream *stream;
     struct gpubuf_frame frame;
     uint64_t last = 0, random = (uint64_t)getpid();
@@ -130,13 +121,10 @@ static void read_frames(unsigned reader)
 /* Process 0 writes, the others read. */
 static pid_t begin(unsigned i)
 {
-    pid_t pid = fork();
+    pid_t pid = fork_child();
 
-    if (pid < 0)
-        die("%s", strerror(errno));
     if (pid > 0)
         return pid;
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (i == 0)
         write_frames();
     else
@@ -187,9 +175,7 @@ int main(int argc, char **argv)
     }
     socket_path = argv[1];
     frames_wanted = strtoull(argv[2], NULL, 10);
-    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
-        die("%s", strerror(errno));
+    shared = allocate_shared(sizeof(*shared));
     double start = now();
     for (unsigned i = 0; i <= readers; i++)
         pids[i] = begin(i);

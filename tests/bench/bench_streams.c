@@ -5,8 +5,7 @@
  * the reader has had this one, and a pause is over.
  *
  * Rows: streams.{busy,asleep}.SIZE and streams.p99.SIZE with the ring as the floor, then
- * streams.{pipe,nng}.SIZE with a busy reader, and streams.write.READERS: what a frame costs its
- * writer, beside readers that have no news for it.
+ * streams.{pipe,nng}.SIZE with a busy reader.
  */
 #include <linux/futex.h>
 #include <nng/nng.h>
@@ -123,20 +122,12 @@ static void ring_finish(struct end *end)
 
 /* ---- ours ---- */
 
-static void connect_to(struct end *end)
-{
-    const struct gpubuf_connect_options connect = {.size = sizeof(connect),
-                                                   .path = end->options->socket};
-
-    check(NULL, gpubuf_connect(&end->client, &connect), "connect");
-}
-
 static void ours_begin(struct end *end, bool writes)
 {
     const struct gpubuf_stream_options options = {
         .size = sizeof(options), .slots = SLOTS, .wait_ms = 10000, .device = "host"};
 
-    connect_to(end);
+    end->client = connect_to(end->options->socket);
     if (writes)
         check(end->client,
               gpubuf_stream_create(end->client, "streams/frames", "uint8", 1, &end->bytes, &options,
@@ -274,7 +265,6 @@ static void read_frames(struct end *end, unsigned frames)
 {
     struct shared *shared = end->shared;
 
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     end->frame = allocate(1, end->bytes);
     end->way->begin(end, false);
     atomic_store(&shared->ready, 1);
@@ -323,22 +313,16 @@ static struct figures measure(const struct way *way, const struct options *optio
     unsigned frames = sleeps ? 100 : way < &ways[PIPE] ? FRAMES : bytes > 1u << 20 ? 16 : 256;
     struct end end = {
         .way = way, .options = options, .bytes = bytes, .sleeps = sleeps, .pipe = {-1, -1}};
-    int status;
 
-    end.shared =
-        mmap(NULL, sizeof(*end.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    end.slots =
-        mmap(NULL, SLOTS * bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (end.shared == MAP_FAILED || end.slots == MAP_FAILED ||
-        (way == &ways[PIPE] && pipe(end.pipe) < 0))
+    end.shared = allocate_shared(sizeof(*end.shared));
+    end.slots = allocate_shared(SLOTS * bytes);
+    if (way == &ways[PIPE] && pipe(end.pipe) < 0)
         die("%s", strerror(errno));
     memset(end.slots, 1, SLOTS * bytes);
     snprintf(end.url, sizeof(end.url), "ipc://%s.nng", options->socket);
     if (way == &ways[OURS])
         ours_begin(&end, true);
-    pid_t reader = fork(); /* before NNG has threads */
-    if (reader < 0)
-        die("%s", strerror(errno));
+    pid_t reader = fork_child(); /* before NNG has threads */
     if (reader == 0) {
         end.client = NULL;
         end.stream = NULL;
@@ -351,8 +335,7 @@ static struct figures measure(const struct way *way, const struct options *optio
     if (way == &ways[PIPE])
         end.frame = allocate(1, bytes);
     write_frames(&end, reader, frames);
-    if (waitpid(reader, &status, 0) != reader || status != 0)
-        die("the reader has failed");
+    end_child(reader, "the reader");
     way->finish(&end);
     qsort(end.shared->ns, frames, sizeof(end.shared->ns[0]), compare);
     return (struct figures){end.shared->ns[frames / 2] / 1e3,
@@ -363,20 +346,14 @@ static struct figures measure(const struct way *way, const struct options *optio
 static struct figures run_round(const struct way *way, const struct options *options,
                                 uint64_t bytes, bool sleeps)
 {
-    struct figures *figures =
-        mmap(NULL, sizeof(*figures), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int status;
+    struct figures *figures = allocate_shared(sizeof(*figures));
+    pid_t pid = fork_child();
 
-    if (figures == MAP_FAILED)
-        die("%s", strerror(errno));
-    pid_t pid = fork();
     if (pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         *figures = measure(way, options, bytes, sleeps);
         _exit(0);
     }
-    if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
-        die("a round of %s has failed", way->name);
+    end_child(pid, way->name);
     struct figures found = *figures;
     munmap(figures, sizeof(*figures));
     return found;
@@ -384,21 +361,18 @@ static struct figures run_round(const struct way *way, const struct options *opt
 
 /* ---- rows ---- */
 
-static void print(const char *kind, const char *size, const struct series *mine,
-                  const struct series *floor, const struct series *ratio)
+static void print(const char *kind, const char *size, const struct compared *compared)
 {
     char id[64];
 
     snprintf(id, sizeof(id), "streams.%s.%s", kind, size);
-    print_row(
-        &(struct row){.id = id, .unit = "us", .measured = mine, .floor = floor, .ratio = ratio});
-    fflush(stdout);
+    print_compared(id, "us", compared, NULL);
 }
 
 static void compare_with(const struct way *other, const struct options *options, const char *kind,
                          const struct size *size, bool sleeps)
 {
-    struct series p50[2] = {{0}}, p99[2] = {{0}}, ratio50 = {0}, ratio99 = {0};
+    struct compared p50 = {0}, p99 = {0};
 
     for (unsigned i = 0, rounds = options->quick ? 3 : 9; i <= rounds; i++) {
         struct figures floor = run_round(other, options, size->bytes, sleeps),
@@ -406,52 +380,12 @@ static void compare_with(const struct way *other, const struct options *options,
 
         if (i == 0)
             continue; /* it warms up */
-        series_add(&p50[0], mine.p50);
-        series_add(&p50[1], floor.p50);
-        series_add(&ratio50, mine.p50 / floor.p50);
-        series_add(&p99[0], mine.p99);
-        series_add(&p99[1], floor.p99);
-        series_add(&ratio99, mine.p99 / floor.p99);
+        compared_add(&p50, mine.p50, floor.p50, mine.p50 / floor.p50);
+        compared_add(&p99, mine.p99, floor.p99, mine.p99 / floor.p99);
     }
-    print(kind, size->name, &p50[0], &p50[1], &ratio50);
+    print(kind, size->name, &p50);
     if (other == &ways[RING] && !sleeps)
-        print("p99", size->name, &p99[0], &p99[1], &ratio99);
-}
-
-/* The cost of a frame to its writer, beside readers that want none of it. */
-static void measure_writer(const struct options *options, unsigned readers)
-{
-    const struct gpubuf_stream_options with = {.size = sizeof(with), .slots = 64, .device = "host"};
-    struct gpubuf_stream *streams[64];
-    struct series times = {0};
-    struct end end = {.options = options};
-    const uint64_t bytes = 8;
-    char count[16];
-
-    connect_to(&end);
-    check(
-        end.client,
-        gpubuf_stream_create(end.client, "streams/frames", "uint8", 1, &bytes, &with, &end.stream),
-        "stream_create");
-    for (unsigned i = 0; i < readers; i++)
-        check(end.client,
-              gpubuf_stream_open(end.client, "streams/frames",
-                                 &(struct gpubuf_stream_options){.size = sizeof(with)},
-                                 &streams[i]),
-              "stream_open");
-    for (unsigned i = 0, rounds = options->quick ? 3 : 9; i <= rounds; i++) {
-        double start = now();
-
-        for (unsigned k = 0; k < 10000; k++)
-            ours_write(&end);
-        if (i > 0)
-            series_add(&times, (now() - start) * 1e2);
-    }
-    for (unsigned i = 0; i < readers; i++)
-        gpubuf_stream_close(streams[i]);
-    ours_finish(&end);
-    snprintf(count, sizeof(count), "%u", readers);
-    print("write", count, &times, NULL, NULL);
+        print("p99", size->name, &p99);
 }
 
 int main(int argc, char **argv)
@@ -464,7 +398,5 @@ int main(int argc, char **argv)
         compare_with(&ways[PIPE], &options, "pipe", &sizes[i], false);
         compare_with(&ways[NNG], &options, "nng", &sizes[i], false);
     }
-    measure_writer(&options, 1);
-    measure_writer(&options, 62);
     return 0;
 }

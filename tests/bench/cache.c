@@ -52,18 +52,10 @@ static void drop(struct cache *cache, struct cache_object *object)
     cache->changes++;
 }
 
-static double unused(const struct gb_device *device)
-{
-    return 1.0 - (double)device->used / (double)device->allocated;
-}
-
 static void make_room(struct cache *cache)
 {
     if (gb_list_empty(&cache->recency))
         die("a cache is full of nothing");
-    cache->unused_when_full += unused(&cache->device);
-    cache->full++;
-    cache->evicted++;
     drop(cache, GB_CONTAINER(cache->recency.next, struct cache_object, recent));
 }
 
@@ -96,10 +88,6 @@ void cache_create(struct cache *cache, size_t number, uint64_t bytes)
     use(cache, object);
     cache->asked += bytes;
     cache->changes++;
-    if (cache->device.used > cache->most_used) {
-        cache->most_used = cache->device.used;
-        cache->at_peak = unused(&cache->device);
-    }
 }
 
 bool cache_open(struct cache *cache, size_t number)

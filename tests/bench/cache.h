@@ -22,11 +22,8 @@ struct cache {
     struct gb_link recency;       /* the least recently used first */
     struct cache_object *objects; /* by number */
     size_t count;
-    uint64_t asked;                   /* bytes of the objects that are there */
-    uint64_t changes, evicted;        /* objects that came or went; objects that were evicted */
-    uint64_t full;                    /* how often there was no room */
-    double unused_when_full, at_peak; /* part of the segments' bytes in no object: sum; last */
-    uint64_t most_used;
+    uint64_t asked;   /* bytes of the objects that are there */
+    uint64_t changes; /* objects that came or went */
 };
 
 /* Ends the program if memory is out. `count`: objects are numbered from 0. */

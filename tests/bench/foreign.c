@@ -1,29 +1,45 @@
-#include "foreign.h"
+#include "attacks.h"
 
 #include <netinet/in.h>
 
 #include "measure.h"
 
-static const char *daemon_socket;
+const char *attacked;
 
-void foreign_beside(const char *socket)
-{
-    daemon_socket = socket;
-}
-
-int join_daemon(const char *path)
+int join_blocking(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    memcpy(address.sun_path, path, strlen(path) + 1);
+    memcpy(address.sun_path, attacked, strlen(attacked) + 1);
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
         if (fd >= 0)
             close(fd);
         return -1;
     }
-    fcntl(fd, F_SETFL, O_NONBLOCK);
     return fd;
+}
+
+int join(void)
+{
+    int fd = join_blocking();
+
+    if (fd >= 0)
+        fcntl(fd, F_SETFL, O_NONBLOCK);
+    return fd;
+}
+
+bool send_all(int fd, const char *text, size_t length)
+{
+    while (length > 0) {
+        ssize_t n = send(fd, text, length, MSG_NOSIGNAL);
+
+        if (n <= 0)
+            return false;
+        text += n;
+        length -= (size_t)n;
+    }
+    return true;
 }
 
 /* A TCP socket with data that nobody takes, whose last close lasts a second. *peer: its other end.
@@ -45,23 +61,24 @@ static int lingering(int listener, const struct sockaddr_in *address, int *peer)
     return fd;
 }
 
-static void send_fd(int to, const char *text, size_t length, int fd)
+/* Sends a text with descriptors, sixteen at most. */
+static bool send_fds(int to, const char *text, size_t length, const int *fds, size_t count)
 {
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
+        char bytes[CMSG_SPACE(16 * sizeof(int))];
     } control = {0};
     struct iovec vector = {(void *)(uintptr_t)text, length};
     struct msghdr header = {.msg_iov = &vector,
                             .msg_iovlen = 1,
                             .msg_control = &control,
-                            .msg_controllen = sizeof(control)};
+                            .msg_controllen = CMSG_SPACE(count * sizeof(int))};
 
     control.align.cmsg_level = SOL_SOCKET;
     control.align.cmsg_type = SCM_RIGHTS;
-    control.align.cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(&control.align), &fd, sizeof(int));
-    sendmsg(to, &header, MSG_NOSIGNAL);
+    control.align.cmsg_len = CMSG_LEN(count * sizeof(int));
+    memcpy(CMSG_DATA(&control.align), fds, count * sizeof(int));
+    return sendmsg(to, &header, MSG_NOSIGNAL) >= 0;
 }
 
 /* Passes sockets that linger, and closes its own copies at once, so that the daemon's is the last
@@ -79,11 +96,10 @@ void lingers(void)
         getsockname(listener, (struct sockaddr *)&address, &length) < 0)
         die("cannot listen");
     for (unsigned i = 0;; i++) {
-        int peer, fd = lingering(listener, &address, &peer), to = join_daemon(daemon_socket);
+        int peer, fd = lingering(listener, &address, &peer), to = join_blocking();
 
         if (to >= 0) {
-            fcntl(to, F_SETFL, 0);
-            send_fd(to, line, 1, fd);
+            send_fds(to, line, 1, &fd, 1);
             if (i % 2 && send(to, line + 1, sizeof(line) - 2, MSG_NOSIGNAL) > 0)
                 recv(to, answer, sizeof(answer), 0);
             close(to);
@@ -97,10 +113,6 @@ void lingers(void)
 void descriptors(void)
 {
     char *line = allocate(1, 4096);
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(16 * sizeof(int))];
-    } control = {0};
     int at = sprintf(line, "{\"jsonrpc\":\"2.0\",\"id\":1,\"fds\":16,\"method\":\"register\","
                            "\"params\":{\"name\":\"hostile/r\",\"layout\":{\"kind\":\"bytes\","
                            "\"bytes\":1,\"data\":{\"handle\":0,\"offset\":0,\"bytes\":1}},"
@@ -115,22 +127,10 @@ void descriptors(void)
                       i ? "," : "", i);
     }
     at += sprintf(line + at, "]}}\n");
-    control.align.cmsg_level = SOL_SOCKET;
-    control.align.cmsg_type = SCM_RIGHTS;
-    control.align.cmsg_len = CMSG_LEN(sizeof(fds));
-    memcpy(CMSG_DATA(&control.align), fds, sizeof(fds));
     for (;;) {
-        struct iovec vector = {line, (size_t)at};
-        struct msghdr header = {.msg_iov = &vector,
-                                .msg_iovlen = 1,
-                                .msg_control = &control,
-                                .msg_controllen = CMSG_SPACE(sizeof(fds))};
-
-        if (fd < 0) {
-            fd = join_daemon(daemon_socket);
-            fcntl(fd, F_SETFL, 0);
-        }
-        if (sendmsg(fd, &header, MSG_NOSIGNAL) < 0 || recv(fd, buffer, 65536, 0) <= 0) {
+        if (fd < 0)
+            fd = join_blocking();
+        if (!send_fds(fd, line, (size_t)at, fds, 16) || recv(fd, buffer, 65536, 0) <= 0) {
             close(fd);
             fd = -1;
         }

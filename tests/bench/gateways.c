@@ -1,4 +1,4 @@
-#include "gateways.h"
+#include "attacks.h"
 
 #include <netinet/in.h>
 
@@ -7,15 +7,13 @@
 #define PEERS 64
 #define EVENTS 5 /* that are asked for at a time: more would be felt by themselves */
 
-static const char *daemon_socket;
 static char program[512];
 
-void gateways_beside(const char *socket)
+static void find_program(void)
 {
     ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 32);
     char *end;
 
-    daemon_socket = socket;
     if (n < 0)
         die("cannot tell where this program is");
     program[n] = '\0';
@@ -25,6 +23,7 @@ void gateways_beside(const char *socket)
     strcat(program, "/bin/gpubufd-gateway");
 }
 
+/* Where gateways are to listen; also finds their program. */
 static unsigned free_port(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -35,6 +34,7 @@ static unsigned free_port(void)
         getsockname(fd, (struct sockaddr *)&address, &length) < 0)
         die("no port can be had");
     close(fd);
+    find_program();
     return ntohs(address.sin_port);
 }
 
@@ -47,12 +47,12 @@ static pid_t start_gateway(unsigned port)
     pid_t pid;
 
     snprintf(address, sizeof(address), "127.0.0.1:%u", port);
-    if (pipe2(said, O_CLOEXEC) < 0 || (pid = fork()) < 0)
+    if (pipe2(said, O_CLOEXEC) < 0)
         die("a gateway cannot be started");
+    pid = fork_child();
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         dup2(said[1], STDERR_FILENO);
-        execl(program, program, "--socket", daemon_socket, "--http", address, NULL);
+        execl(program, program, "--socket", attacked, "--http", address, NULL);
         _exit(127);
     }
     close(said[1]);
@@ -90,7 +90,7 @@ void gateway_hung(void)
     char text[EVENTS * 160], *at = text;
     struct raw raw;
 
-    raw_open(&raw, daemon_socket);
+    raw_open(&raw, attacked);
     publish_one(&raw, "gateway/base");
     for (int i = 0; i < EVENTS; i++)
         at += sprintf(at,

@@ -1,19 +1,11 @@
-#include "keepers.h"
+#include "attacks.h"
 
 #include <stdarg.h>
 
-#include "foreign.h"
 #include "measure.h"
 
 #define SESSIONS 64
 #define MEBIBYTE (1u << 20)
-
-static const char *daemon_socket;
-
-void keepers_beside(const char *socket)
-{
-    daemon_socket = socket;
-}
 
 /* A session that errors and notices do not end. Descriptors that come are dropped by the kernel. */
 struct talk {
@@ -38,12 +30,10 @@ __attribute__((format(printf, 3, 4))) static void say(struct talk *talk, const c
     int length;
 
     while (!talk->lines) {
-        int fd = join_daemon(daemon_socket);
+        int fd = join_blocking();
 
-        if (fd < 0)
-            continue;
-        fcntl(fd, F_SETFL, 0);
-        talk->lines = fdopen(fd, "r");
+        if (fd >= 0)
+            talk->lines = fdopen(fd, "r");
     }
     va_start(arguments, format);
     vsnprintf(params, sizeof(params), format, arguments);
@@ -149,38 +139,29 @@ void churn(void)
 #define POOL "hostile/pool" /* a live array of 64 slots, so a stream, too */
 
 /* Creates a live object, or replaces it, and returns its lease. */
-static unsigned long long create_live(struct raw *raw)
+static uint64_t create_live(struct raw *raw)
 {
-    return raw_number(raw_call(raw, "create",
-                               "{\"name\":\"" POOL
-                               "\",\"live\":true,\"replace\":true,\"layout\":{\"kind\":"
-                               "\"array\",\"dtype\":\"uint8\",\"shape\":[64,100]}}"),
-                      "lease");
-}
-
-static void call_with(struct raw *raw, const char *method, unsigned long long lease)
-{
-    char params[64];
-
-    snprintf(params, sizeof(params), "{\"lease\":%llu}", lease);
-    raw_call(raw, method, params);
+    return raw_lease(raw, "create",
+                     "{\"name\":\"" POOL
+                     "\",\"live\":true,\"replace\":true,\"wait_ms\":60000,\"layout\":{\"kind\":"
+                     "\"array\",\"dtype\":\"uint8\",\"shape\":[64,100]}}");
 }
 
 static void open_live(struct raw *raw)
 {
-    raw_open(raw, daemon_socket);
-    call_with(raw, "release", create_live(raw));
+    raw_open(raw, attacked);
+    raw_release(raw, create_live(raw));
 }
 
 void lives(void)
 {
-    unsigned long long held[16] = {0};
+    uint64_t held[16] = {0};
     struct raw raw;
 
     open_live(&raw);
     for (unsigned i = 0;; i = (i + 1) % 16) {
         if (held[i])
-            call_with(&raw, "release", held[i]);
+            raw_release(&raw, held[i]);
         held[i] = create_live(&raw);
     }
 }
@@ -188,14 +169,15 @@ void lives(void)
 void joins(void)
 {
     struct raw raw;
+    char params[64];
 
     open_live(&raw);
     for (;;) {
-        unsigned long long lease =
-            raw_number(raw_call(&raw, "open", "{\"name\":\"" POOL "\"}"), "lease");
+        uint64_t lease = raw_lease(&raw, "open", "{\"name\":\"" POOL "\"}");
 
-        call_with(&raw, "join", lease);
-        call_with(&raw, "release", lease);
+        snprintf(params, sizeof(params), "{\"lease\":%llu}", (unsigned long long)lease);
+        raw_call(&raw, "join", params);
+        raw_release(&raw, lease);
     }
 }
 

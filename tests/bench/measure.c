@@ -48,6 +48,59 @@ int check(struct gpubuf_client *client, int result, const char *what)
     return result;
 }
 
+static struct gpubuf_client *connect_with(const char *path, int cache_leases)
+{
+    const struct gpubuf_connect_options options = {
+        .size = sizeof(options), .path = path, .cache_leases = cache_leases};
+    struct gpubuf_client *client;
+
+    check(NULL, gpubuf_connect(&client, &options), "connect");
+    return client;
+}
+
+struct gpubuf_client *connect_to(const char *path)
+{
+    return connect_with(path, 0);
+}
+
+struct gpubuf_client *connect_uncached(const char *path)
+{
+    return connect_with(path, GPUBUF_NO_CACHE);
+}
+
+void *allocate_shared(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED)
+        die("out of memory");
+    return memory;
+}
+
+pid_t fork_child(void)
+{
+    pid_t parent = getpid(), pid;
+
+    fflush(NULL);
+    pid = fork();
+    if (pid < 0)
+        die("cannot start a process: %s", strerror(errno));
+    if (pid > 0)
+        return pid;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    return 0;
+}
+
+void end_child(pid_t pid, const char *what)
+{
+    int status;
+
+    if (waitpid(pid, &status, 0) != pid || status != 0)
+        die("%s has failed", what);
+}
+
 void *allocate(size_t count, size_t size)
 {
     void *memory = calloc(count, size);
@@ -102,6 +155,14 @@ double series_median(const struct series *series)
     return (sorted.values[middle - 1] + sorted.values[middle]) / 2;
 }
 
+double percentile(double *values, size_t count, double part)
+{
+    size_t at = (size_t)((double)count * part);
+
+    qsort(values, count, sizeof(*values), compare);
+    return values[at < count ? at : count - 1];
+}
+
 static void print_series(const char *name, const struct series *series)
 {
     double least = series->values[0], greatest = least;
@@ -127,6 +188,20 @@ void print_row(const struct row *row)
     if (row->note)
         printf(",\"note\":\"%s\"", row->note);
     printf("}\n");
+}
+
+void compared_add(struct compared *compared, double measured, double floor, double ratio)
+{
+    series_add(&compared->measured, measured);
+    series_add(&compared->floor, floor);
+    series_add(&compared->ratio, ratio);
+}
+
+void print_compared(const char *id, const char *unit, const struct compared *compared,
+                    const char *note)
+{
+    print_row(
+        &(struct row){id, unit, &compared->measured, &compared->floor, &compared->ratio, note});
 }
 
 /* ---- where processes run ---- */
@@ -319,6 +394,29 @@ uint64_t raw_number(const char *line, const char *key)
     return strtoull(found + strlen(quoted), NULL, 10);
 }
 
+uint64_t raw_lease(struct raw *raw, const char *method, const char *params)
+{
+    return raw_number(raw_call(raw, method, params), "lease");
+}
+
+static void call_with(struct raw *raw, const char *method, uint64_t lease, const char *more)
+{
+    char params[64];
+
+    snprintf(params, sizeof(params), "{\"lease\":%llu%s}", (unsigned long long)lease, more);
+    raw_call(raw, method, params);
+}
+
+void raw_release(struct raw *raw, uint64_t lease)
+{
+    call_with(raw, "release", lease, "");
+}
+
+void raw_seal(struct raw *raw, uint64_t lease)
+{
+    call_with(raw, "seal", lease, ",\"release\":true");
+}
+
 /* ---- the floor ---- */
 
 static bool transfer(int fd, char *buffer, size_t length, bool sending)
@@ -338,20 +436,13 @@ static bool transfer(int fd, char *buffer, size_t length, bool sending)
 void echo_start(struct echo *echo, size_t request, size_t reply)
 {
     int sockets[2];
-    pid_t parent = getpid();
 
     *echo = (struct echo){.request = request, .reply = reply};
     echo->buffer = allocate(1, request > reply ? request : reply);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) < 0)
         die("socketpair: %s", strerror(errno));
-    fflush(NULL);
-    echo->server = fork();
-    if (echo->server < 0)
-        die("fork: %s", strerror(errno));
+    echo->server = fork_child();
     if (echo->server == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent)
-            _exit(1);
         close(sockets[0]);
         while (transfer(sockets[1], echo->buffer, request, false) &&
                transfer(sockets[1], echo->buffer, reply, true))
@@ -393,9 +484,7 @@ void publish_one(struct raw *raw, const char *name)
     char params[512];
 
     snprintf(params, sizeof(params), "{\"name\":\"%s\",\"layout\":" SMALL_COLUMN "}", name);
-    snprintf(params, sizeof(params), "{\"lease\":%llu,\"release\":true}",
-             (unsigned long long)raw_number(raw_call(raw, "create", params), "lease"));
-    raw_call(raw, "seal", params);
+    raw_seal(raw, raw_lease(raw, "create", params));
 }
 
 /* Creates and seals `count` objects, names being drawn from *state if it is not NULL. */

@@ -44,8 +44,15 @@ struct options read_options(int argc, char **argv);
 void die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 /* Dies unless a call of libgpubuf succeeded; returns its result. */
 int check(struct gpubuf_client *client, int result, const char *what);
-/* Allocated memory, never NULL. */
+struct gpubuf_client *connect_to(const char *path);
+struct gpubuf_client *connect_uncached(const char *path); /* keeps no leases */
+/* Allocated memory, never NULL; and such as is shared with the processes that are forked later. */
 void *allocate(size_t count, size_t size);
+void *allocate_shared(size_t size);
+/* fork(), with a child that ends with this process. */
+pid_t fork_child(void);
+/* Waits for a child, and dies unless it has ended well. */
+void end_child(pid_t pid, const char *what);
 
 double now(void);               /* seconds of a clock that only goes forward */
 uint64_t draw(uint64_t *state); /* the next number of a sequence that looks random (SplitMix64) */
@@ -61,6 +68,8 @@ struct series {
 
 void series_add(struct series *series, double value); /* values past SERIES_MAX are dropped */
 double series_median(const struct series *series);
+/* The value below which that part of them lies; sorts them. */
+double percentile(double *values, size_t count, double part);
 
 struct row {
     const char *id, *unit;
@@ -72,6 +81,15 @@ struct row {
 
 /* Prints a row: median, least and greatest of each. */
 void print_row(const struct row *row);
+
+/* Values beside their floors. */
+struct compared {
+    struct series measured, floor, ratio;
+};
+
+void compared_add(struct compared *compared, double measured, double floor, double ratio);
+void print_compared(const char *id, const char *unit, const struct compared *compared,
+                    const char *note);
 
 /* ---- where processes run ---- */
 
@@ -101,6 +119,10 @@ char *raw_line(struct raw *raw, size_t *length);
 char *raw_call(struct raw *raw, const char *method, const char *params);
 /* The number behind the first `"key":` of a line; dies if there is none. */
 uint64_t raw_number(const char *line, const char *key);
+/* A call that is answered by a lease; what it is given back by; and a seal that does so, too. */
+uint64_t raw_lease(struct raw *raw, const char *method, const char *params);
+void raw_release(struct raw *raw, uint64_t lease);
+void raw_seal(struct raw *raw, uint64_t lease);
 
 /* ---- the floor ---- */
 

@@ -1,6 +1,6 @@
 /*
- * A recorded trace of what a session asked of a cache: those in tests/bench/traces were made by
- * record_trace.py; scripts/run-bench unpacks them. Not for threads.
+ * A recorded trace of what a session asked of a cache: those in tests/bench/traces say in their
+ * first lines of what; scripts/run-bench unpacks them. Not for threads.
  */
 #ifndef TRACE_H
 #define TRACE_H
