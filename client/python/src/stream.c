@@ -167,8 +167,8 @@ static PyObject *stream_read(PyObject *object, PyObject *ms)
 
 enum { PUBLISH, WAIT, DONE };
 
-/* publish(slot, bytes, work), wait(slot, number, work), done(slot, number, work): `work` is a stream
-   of the GPU, as an integer. */
+/* publish(slot, bytes, work), wait(slot, number, work), done(slot, number, work): `work` is a
+   stream of the GPU, as an integer. */
 static PyObject *with_frame(PyObject *object, PyObject *args, int what)
 {
     struct gpubuf_frame frame = {0};
