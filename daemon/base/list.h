@@ -1,6 +1,6 @@
 /*
- * Doubly linked lists through a member of the struct that is listed. A head is a link of its own;
- * an unlinked link is zeroed or points to itself. Header only, no allocation.
+ * Doubly linked lists through a member of the struct that is listed. A head is a link of its own. A
+ * zeroed head is an empty list, and a zeroed link is in none. Header only, no allocation.
  */
 #ifndef GB_LIST_H
 #define GB_LIST_H
@@ -14,6 +14,7 @@ struct gb_link {
 
 #define GB_CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
+/* An empty list, or a ring of one link. */
 static inline void gb_list_init(struct gb_link *head)
 {
     head->prev = head->next = head;
@@ -29,7 +30,18 @@ static inline bool gb_list_linked(const struct gb_link *link)
     return link->next && link->next != link;
 }
 
-/* The head may be zeroed. */
+/* The first and the last link; the head itself if there is none. */
+static inline struct gb_link *gb_list_first(const struct gb_link *head)
+{
+    return head->next ? head->next : (struct gb_link *)head;
+}
+
+static inline struct gb_link *gb_list_last(const struct gb_link *head)
+{
+    return head->prev ? head->prev : (struct gb_link *)head;
+}
+
+/* To the end of a list, or before another link. */
 static inline void gb_list_append(struct gb_link *head, struct gb_link *link)
 {
     if (!head->next)
@@ -38,6 +50,14 @@ static inline void gb_list_append(struct gb_link *head, struct gb_link *link)
     link->next = head;
     head->prev->next = link;
     head->prev = link;
+}
+
+/* To the beginning of a list, or after another link. */
+static inline void gb_list_prepend(struct gb_link *head, struct gb_link *link)
+{
+    if (!head->next)
+        gb_list_init(head);
+    gb_list_append(head->next, link);
 }
 
 static inline void gb_list_remove(struct gb_link *link)
@@ -49,7 +69,7 @@ static inline void gb_list_remove(struct gb_link *link)
     link->prev = link->next = link;
 }
 
-/* Moves all of `from` to the end of `to`. Both may be zeroed. */
+/* Moves all of `from` to the end of `to`. */
 static inline void gb_list_move(struct gb_link *from, struct gb_link *to)
 {
     if (gb_list_empty(from))
@@ -65,7 +85,7 @@ static inline void gb_list_move(struct gb_link *from, struct gb_link *to)
 
 /* Walks a list whose current element may be removed meanwhile, but not the next one. */
 #define GB_LIST_EACH(head, link)                                                                   \
-    for (struct gb_link *link = (head)->next, *link##_next = link->next; link != (head);           \
+    for (struct gb_link *link = gb_list_first(head), *link##_next = link->next; link != (head);    \
          link = link##_next, link##_next = link->next)
 
 #endif

@@ -16,7 +16,7 @@ struct gb_walk {
 
 static inline void gb_walk_begin(struct gb_link *walks, struct gb_walk *walk, struct gb_link *head)
 {
-    walk->at = head->next;
+    walk->at = gb_list_first(head);
     gb_list_append(walks, &walk->of_walks);
 }
 

@@ -259,7 +259,6 @@ struct gb_arena *gb_arena_new(void)
 
     if (!arena)
         return NULL;
-    gb_list_init(&arena->blocks);
     arena->next_slab = SLAB_MIN;
     arena->random = gb_hash_bytes(&arena, sizeof arena);
     return arena;

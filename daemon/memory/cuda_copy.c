@@ -23,7 +23,6 @@ int gb_cuda_copier_init(struct gb_cuda_copier *copier, const struct gb_cuda *cud
 {
     copier->cuda = cuda;
     copier->device = device;
-    gb_list_init(&copier->windows);
     return uv_mutex_init(&copier->lock) == 0 ? 0 : GPUBUF_E_NO_MEMORY;
 }
 

@@ -20,15 +20,6 @@ int gb_device_spec_capacity(const struct gb_device_spec *spec, uint64_t total, u
     return 0;
 }
 
-void gb_device_init(struct gb_device *device, const struct gb_device_ops *ops)
-{
-    device->ops = ops;
-    gb_recency_init(&device->recency);
-    gb_recency_init(&device->stay);
-    gb_list_init(&device->segment_list);
-    gb_list_init(&device->retiring);
-}
-
 void gb_device_write(struct gb_writer *writer, const struct gb_device *device, bool is_default)
 {
     bool fd = device->ops->can_share(device, GB_SHARE_FD);

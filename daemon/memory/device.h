@@ -152,9 +152,6 @@ static inline void gb_device_changed(struct gb_device *device)
     device->changes++;
 }
 
-/* For a kind's `open`: initialises a zeroed device. */
-void gb_device_init(struct gb_device *device, const struct gb_device_ops *ops);
-
 /* Writes the device as `hello` and --probe describe it. */
 void gb_device_write(struct gb_writer *writer, const struct gb_device *device, bool is_default);
 

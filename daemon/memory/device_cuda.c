@@ -428,7 +428,7 @@ static int open_ordinal(const struct gb_cuda *cuda, int ordinal, struct cuda_dev
         return gb_fail_memory(error);
     device->base.can_block = true;
     device->cuda = cuda;
-    gb_device_init(&device->base, cuda->driver == GB_HIP ? &gb_device_hip : &gb_device_cuda);
+    device->base.ops = cuda->driver == GB_HIP ? &gb_device_hip : &gb_device_cuda;
     r = describe(device, ordinal, error);
     if (r == 0 && gb_cuda_copier_init(&device->copier, cuda, device->device) < 0)
         r = gb_fail_memory(error);

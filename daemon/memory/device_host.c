@@ -280,7 +280,7 @@ static int host_open(const struct gb_device_spec *spec, struct gb_device **devic
     device->granularity = GRANULARITY;
     snprintf(device->id, sizeof(device->id), "host");
     snprintf(device->name, sizeof(device->name), "host memory");
-    gb_device_init(device, &gb_device_host);
+    device->ops = &gb_device_host;
     devices[(*count)++] = device;
     return 0;
 }

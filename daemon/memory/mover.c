@@ -79,8 +79,6 @@ int gb_mover_new(uv_loop_t *loop, struct gb_mover **out)
 
     if (!mover)
         return GPUBUF_E_NO_MEMORY;
-    gb_list_init(&mover->queue);
-    gb_list_init(&mover->done);
     if (uv_mutex_init(&mover->lock) < 0)
         goto no_lock;
     if (uv_cond_init(&mover->wake) < 0)

@@ -1,7 +1,6 @@
 #include "daemon/memory/recency.h"
 
 #include <assert.h>
-#include <string.h>
 
 static struct gb_link *list_of(const struct gb_recent *entry)
 {
@@ -33,7 +32,8 @@ static void put_last(struct gb_recent *entry)
 /* Puts an entry where its last use says. Searches from both ends, since it is mostly near one. */
 static void put_by_use(struct gb_recent *entry)
 {
-    struct gb_link *head = list_of(entry), *older = head->prev, *newer = head->next;
+    struct gb_link *head = list_of(entry), *older = gb_list_last(head),
+                   *newer = gb_list_first(head);
 
     while (older != head && entry_of(older)->used > entry->used && newer != head &&
            entry_of(newer)->used < entry->used) {
@@ -41,8 +41,9 @@ static void put_by_use(struct gb_recent *entry)
         newer = newer->next;
     }
     if (older == head || entry_of(older)->used < entry->used)
-        newer = older->next;
-    gb_list_append(newer, &entry->link);
+        gb_list_prepend(older, &entry->link);
+    else
+        gb_list_append(newer, &entry->link);
     count_in(entry);
 }
 
@@ -55,13 +56,6 @@ static void take_out(struct gb_recent *entry)
         entry->in->clean_bytes -= entry->bytes;
     if (entry->needed)
         entry->in->needed_bytes -= entry->bytes;
-}
-
-void gb_recency_init(struct gb_recency *recency)
-{
-    memset(recency, 0, sizeof(*recency));
-    gb_list_init(&recency->clean);
-    gb_list_init(&recency->dirty);
 }
 
 void gb_recent_enter(struct gb_recency *recency, struct gb_recent *entry, uint64_t bytes)
@@ -145,59 +139,21 @@ struct gb_recent *gb_recency_oldest(const struct gb_recency *recency)
     return !clean || (dirty && dirty->used < clean->used) ? dirty : clean;
 }
 
-/* Both lists as one, from the oldest on or from the newest back. */
-struct merge {
-    const struct gb_recency *recency;
-    const struct gb_link *clean, *dirty; /* the next entry of each list; its head: none is left */
-    bool back;
-    uint64_t count, bytes; /* passed so far */
-};
-
-static const struct gb_link *onwards(const struct merge *merge, const struct gb_link *link)
-{
-    return merge->back ? link->prev : link->next;
-}
-
-static const struct gb_recent *at(const struct gb_link *link, const struct gb_link *head)
-{
-    return link == head ? NULL : GB_CONTAINER(link, const struct gb_recent, link);
-}
-
-/* Passes the next entry. False if that is the wanted one, which is not passed. */
-static bool pass(struct merge *merge, const struct gb_recent *wanted)
-{
-    const struct gb_recent *clean = at(merge->clean, &merge->recency->clean);
-    const struct gb_recent *dirty = at(merge->dirty, &merge->recency->dirty);
-    bool take_clean = !dirty || (clean && (clean->used < dirty->used) != merge->back);
-    const struct gb_recent *next = take_clean ? clean : dirty;
-
-    if (next == wanted)
-        return false;
-    assert(next);
-    if (take_clean)
-        merge->clean = onwards(merge, merge->clean);
-    else
-        merge->dirty = onwards(merge, merge->dirty);
-    merge->count++;
-    merge->bytes += next->bytes;
-    return true;
-}
-
 bool gb_recent_before(const struct gb_recent *entry, uint64_t most, uint64_t *count,
                       uint64_t *bytes)
 {
-    const struct gb_recency *recency = entry->in;
-    struct merge older, newer;
-    bool found = false, from_newest = false;
+    const struct gb_link *lists[] = {&entry->in->clean, &entry->in->dirty};
 
-    assert(recency && !entry->holds);
-    older = (struct merge){recency, recency->clean.next, recency->dirty.next, false, 0, 0};
-    newer = (struct merge){recency, recency->clean.prev, recency->dirty.prev, true, 0, 0};
-    while (!found && !from_newest && older.count < most) {
-        found = !pass(&older, entry);
-        from_newest = !found && !pass(&newer, entry);
-    }
-    *count = from_newest ? recency->count - newer.count - 1 : older.count;
-    *bytes = from_newest ? recency->bytes - newer.bytes - entry->bytes : older.bytes;
-    return found || from_newest;
+    assert(!entry->holds);
+    *count = *bytes = 0;
+    for (int i = 0; i < 2; i++)
+        GB_LIST_EACH(lists[i], link) {
+            if (entry_of(link)->used >= entry->used)
+                break;
+            if (*count == most)
+                return false;
+            ++*count;
+            *bytes += entry_of(link)->bytes;
+        }
+    return true;
 }

@@ -14,7 +14,7 @@
 /*
  * An entry is *clean* if it can be evicted at once: its content is elsewhere, too, or need not be
  * kept. Others are *dirty*: their content has to be copied first. Both are in one order of use, but
- * in two lists, so that the oldest of either kind is at hand.
+ * in two lists, so that the oldest of either kind is at hand. Zeroed, it is empty.
  */
 struct gb_recency {
     struct gb_link clean, dirty; /* each the least recently used first */
@@ -33,7 +33,6 @@ struct gb_recent {
     struct gb_recency *in; /* the order it belongs to, even while it is held; NULL: none */
 };
 
-void gb_recency_init(struct gb_recency *recency);
 /* Enters an entry into the order as the most recently used, and takes it out of its former order.
    If it is held, its last drop puts it into a list. */
 void gb_recent_enter(struct gb_recency *recency, struct gb_recent *entry, uint64_t bytes);
@@ -55,8 +54,7 @@ struct gb_recent *gb_recency_oldest(const struct gb_recency *recency);
 struct gb_recent *gb_recency_oldest_clean(const struct gb_recency *recency);
 struct gb_recent *gb_recency_oldest_dirty(const struct gb_recency *recency);
 /* Counts the entries that were used before `entry`, which is not held: how many, and their bytes.
-   Looks at `most` entries at most from either end of the order. False if `entry` was not among
-   them: there are more than the outputs say. */
+   Counts `most` entries at most. False if there are more. */
 bool gb_recent_before(const struct gb_recent *entry, uint64_t most, uint64_t *count,
                       uint64_t *bytes);
 

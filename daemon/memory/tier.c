@@ -56,10 +56,10 @@ bool gb_claim_set(struct gb_claim *claim, struct gb_tier *tiers, enum gb_tier_ki
         gb_list_remove(link);
         if (!claims_it)
             continue;
-        after = claims->prev;
+        after = gb_list_last(claims);
         while (after != claims && claim_of(after, kind)->serial > claim->serial)
             after = after->prev;
-        gb_list_append(after->next, link);
+        gb_list_prepend(after, link);
     }
     return gave_up;
 }

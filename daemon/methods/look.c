@@ -107,7 +107,7 @@ static int handle_segments(struct gb_call *call, const void *p)
     page = page_begin(call, params, "segments");
     for (; d < server->device_count; d++) {
         struct gb_link *head = &server->devices[d]->segment_list;
-        const struct gb_link *link = last ? last->of_device.next : head->next;
+        const struct gb_link *link = last ? last->of_device.next : gb_list_first(head);
 
         for (last = NULL; link != head; link = link->next) {
             const struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, of_device);
@@ -131,8 +131,7 @@ static void write_provides(struct gb_writer *writer, const struct gb_provider *p
 
     if (provider->prefix_count == 0)
         return;
-    for (const struct gb_link *link = provider->prefixes.next; link != &provider->prefixes;
-         link = link->next) {
+    GB_LIST_EACH(&provider->prefixes, link) {
         const struct gb_prefix *prefix = GB_CONTAINER(link, const struct gb_prefix, of_provider);
 
         gb_write_text(writer, separator);

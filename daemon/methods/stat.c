@@ -93,8 +93,7 @@ static void write_leases(struct answer *answer, const struct gb_object *object)
     struct gb_writer *writer = answer->call->writer;
     uint64_t now = gb_now_ms();
 
-    for (const struct gb_link *link = object->leases.next; link != &object->leases;
-         link = link->next) {
+    GB_LIST_EACH(&object->leases, link) {
         const struct gb_lease *lease = GB_CONTAINER(link, const struct gb_lease, of_object);
 
         if (answer->told > TOLD_LIMIT)

@@ -214,11 +214,10 @@ static void go_on(struct gb_task *task)
 
 void gb_tasks_run(struct gb_server *server, uint64_t until)
 {
-    struct gb_link turn;
+    struct gb_link turn = {NULL};
 
     gb_sessions_end_hung_up(server);
     /* A task that is done in slices is queued again, for the next turn. */
-    gb_list_init(&turn);
     gb_list_move(&server->turns.tasks, &turn);
     do {
         struct gb_task *task = GB_CONTAINER(turn.next, struct gb_task, ready);

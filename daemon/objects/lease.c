@@ -5,12 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void gb_holder_init(struct gb_holder *holder)
-{
-    memset(holder, 0, sizeof(*holder));
-    gb_list_init(&holder->leases);
-}
-
 uint64_t gb_holder_bytes(const struct gb_holder *holder)
 {
     uint64_t bytes = 0;
@@ -142,7 +136,7 @@ void gb_lease_idle(struct gb_registry *registry, struct gb_lease *lease, uint64_
     lease->idle_ms = now_ms ? now_ms : 1;
     lease->recalled_ms = 0;
     gb_list_remove(&lease->of_idle);
-    gb_list_append(lease->object->storage->idles.next, &lease->of_idle);
+    gb_list_prepend(&lease->object->storage->idles, &lease->of_idle);
     lease->holder->idle += first;
     gb_object_idle(registry, lease->object, first, now_ms);
     if (!lease->object->named)
@@ -250,7 +244,7 @@ void gb_lease_slot(struct gb_registry *registry, struct gb_lease *lease, uint64_
         return;
     object->slots++;
     gb_list_remove(&lease->of_object);
-    gb_list_append(object->leases.next, &lease->of_object);
+    gb_list_prepend(&object->leases, &lease->of_object);
     if (other)
         lose_slot(registry, other, now_ms);
 }

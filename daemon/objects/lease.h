@@ -78,9 +78,8 @@ struct gb_unsealed {
     bool replace;
 };
 
-struct gb_unsealed *gb_unsealed_new(bool replace);   /* NULL if memory is out */
-void gb_unsealed_free(struct gb_unsealed *unsealed); /* NULL is fine */
-void gb_holder_init(struct gb_holder *holder);
+struct gb_unsealed *gb_unsealed_new(bool replace);        /* NULL if memory is out */
+void gb_unsealed_free(struct gb_unsealed *unsealed);      /* NULL is fine */
 uint64_t gb_holder_bytes(const struct gb_holder *holder); /* on all devices */
 /* NULL if memory is out. */
 struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *object,

@@ -13,9 +13,6 @@ void gb_registry_init(struct gb_registry *registry, struct gb_store *store)
     memset(registry, 0, sizeof(*registry));
     registry->store = store;
     registry->next_version = registry->next_lease = 1;
-    gb_list_init(&registry->walks);
-    gb_list_init(&registry->orphans);
-    gb_list_init(&registry->stragglers);
     registry->exits = -1;
 }
 
@@ -71,8 +68,6 @@ struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, 
     object->owner = gb_user_ref(owner);
     owner->has[GB_QUOTA_OBJECTS]++;
     owner->has[GB_QUOTA_TEXT] += name_length;
-    gb_list_init(&object->leases);
-    gb_list_init(&object->live.writing);
     gb_list_init(&object->of_name);
     gb_list_append(&storage->objects, &object->of_storage);
     storage->text += name_length;

@@ -45,7 +45,6 @@ int gb_straggler_new(struct gb_registry *registry, int fd, pid_t pid, struct gb_
     }
     straggler->registry = registry;
     straggler->fd = fd;
-    gb_holder_init(&straggler->holder);
     straggler->holder.pid = pid;
     straggler->holder.started = started;
     straggler->holder.user = straggler->charge.user = gb_user_ref(user);

@@ -110,7 +110,6 @@ int gb_closer_new(struct gb_closer **out, struct gb_error *error)
     if (!closer)
         return gb_fail_memory(error);
     closer->reports[0] = closer->reports[1] = closer->sweeper_fd = -1;
-    gb_list_init(&closer->waiting);
     if (!share_memory(closer))
         r = gb_fail_errno(error, "cannot share memory with the closer");
     else if (!make_pipe(closer) || !start_sweeper(closer))

@@ -79,13 +79,6 @@ uint64_t gb_flight_measure(uint64_t most)
 
 /* ---- what is in flight ---- */
 
-void gb_flights_init(struct gb_flights *flights)
-{
-    *flights = (struct gb_flights){.look_at = UINT64_MAX};
-    gb_list_init(&flights->all);
-    gb_list_init(&flights->grounded);
-}
-
 static uint64_t count_of(const struct gb_flight *flight)
 {
     return flight->charge.amounts[GB_STOCK_FLIGHT];

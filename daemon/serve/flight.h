@@ -28,7 +28,7 @@ struct gb_flight {
     bool lingers;
 };
 
-/* The descriptors of all sessions. */
+/* The descriptors of all sessions. Zeroed at first, but for `look_at` and the functions. */
 struct gb_flights {
     struct gb_link all;
     struct gb_link grounded;
@@ -47,7 +47,6 @@ struct gb_flights {
  */
 uint64_t gb_flight_measure(uint64_t most);
 
-void gb_flights_init(struct gb_flights *flights);
 /* How many descriptors the session may be sent now. */
 uint64_t gb_flight_allowed(struct gb_flight *flight);
 /* `count` descriptors were sent. */

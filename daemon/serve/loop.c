@@ -202,17 +202,11 @@ static void serve_busy(struct gb_server *server)
 /* Serves every ready session once, then as many busy ones as there is time for. */
 static void serve_sessions(struct gb_server *server)
 {
-    struct gb_link turn;
+    struct gb_link turn = {NULL};
     uint64_t until;
 
     /* Sessions that become ready meanwhile wait for the next turn. */
-    gb_list_init(&turn);
-    while (!gb_list_empty(&server->turns.ready)) {
-        struct gb_link *link = server->turns.ready.next;
-
-        gb_list_remove(link);
-        gb_list_append(&turn, link);
-    }
+    gb_list_move(&server->turns.ready, &turn);
     while (!gb_list_empty(&turn))
         serve_next(server, &turn);
     if (gb_list_empty(&server->turns.busy))

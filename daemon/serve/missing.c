@@ -6,18 +6,6 @@
 #include "daemon/base/clock.h"
 #include "proto/utf8.h"
 
-void gb_missings_init(struct gb_missings *missings)
-{
-    memset(missings, 0, sizeof(*missings));
-    gb_list_init(&missings->woken);
-    gb_providers_init(&missings->providers);
-}
-
-void gb_missings_end(struct gb_missings *missings)
-{
-    gb_hash_end(&missings->table);
-}
-
 static struct gb_missing *find(const struct gb_hash_table *table, uint64_t hash, const char *name,
                                size_t length)
 {
@@ -47,9 +35,6 @@ static struct gb_missing *missing_new(struct gb_missings *missings, uint64_t has
         free(missing);
         return NULL;
     }
-    gb_list_init(&missing->asking);
-    gb_list_init(&missing->others);
-    gb_list_init(&missing->to_wake);
     missing->by_nobody = true;
     missing->name_length = length;
     memcpy(missing->name, name, length);

@@ -53,9 +53,6 @@ struct gb_missings {
     struct gb_providers providers;
 };
 
-void gb_missings_init(struct gb_missings *missings);
-void gb_missings_end(struct gb_missings *missings);
-
 /* The request waits for the name from now on. `awaited`, with `by`, `wait` and `asks` set, must
    stay where it is. GPUBUF_E_NO_MEMORY. */
 int gb_missing_await(struct gb_missings *missings, struct gb_awaited *awaited, const char *name,

@@ -9,17 +9,6 @@
 #include "daemon/serve/missing.h"
 #include "proto/rpc.h"
 
-void gb_providers_init(struct gb_providers *providers)
-{
-    memset(providers, 0, sizeof(*providers));
-    gb_list_init(&providers->prefixes);
-    gb_list_init(&providers->to_ask);
-    gb_list_init(&providers->nobodys);
-    /* A later daemon begins with higher numbers, so an answer to an earlier one meets no
-       request. */
-    providers->last_request = (uint64_t)gb_wall_ms() << 10;
-}
-
 /* ---- messages to providers ---- */
 
 static struct gb_writer *begin_notice(const struct gb_provider *provider, const char *method,
@@ -49,8 +38,7 @@ static const struct gb_provider *asker(const struct gb_missing *missing,
 {
     const struct gb_provider *first = NULL;
 
-    for (const struct gb_link *link = missing->asking.next; link != &missing->asking;
-         link = link->next) {
+    GB_LIST_EACH(&missing->asking, link) {
         const struct gb_awaited *awaited = GB_CONTAINER(link, const struct gb_awaited, link);
 
         if (awaited->by == provider)
@@ -85,7 +73,6 @@ static struct gb_user_share *share_new(struct gb_provider *provider, struct gb_u
         return NULL;
     share->provider = provider;
     share->user = gb_user_ref(user);
-    gb_list_init(&share->queued);
     gb_list_append(&provider->shares, &share->of_provider);
     return share;
 }
@@ -340,10 +327,6 @@ void gb_provider_init(struct gb_provider *provider, struct gb_providers *all, st
                       gid_t gid)
 {
     *provider = (struct gb_provider){.all = all, .user = user, .gid = gid};
-    gb_list_init(&provider->prefixes);
-    gb_list_init(&provider->shares);
-    gb_list_init(&provider->turns);
-    gb_list_init(&provider->asked);
 }
 
 int gb_provider_begin(struct gb_provider *provider, const char *text, size_t length,

@@ -77,8 +77,6 @@ struct gb_providers {
     void (*tell)(struct gb_provider *provider, const struct gb_writer *message);
 };
 
-void gb_providers_init(struct gb_providers *providers);
-
 /* For a new session of that user. */
 void gb_provider_init(struct gb_provider *provider, struct gb_providers *all, struct gb_user *user,
                       gid_t gid);

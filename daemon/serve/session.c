@@ -246,17 +246,11 @@ int gb_session_new(struct gb_server *server, int fd)
     gb_charge_set(&session->charge, GB_STOCK_OPEN, 1);
     session->flight.fd = fd;
     session->half_line.fire = half_line_over;
-    gb_holder_init(&session->holder);
     session->holder.user = gb_user_ref(session->user);
     session->holder.session = session->id;
     session->holder.pid = session->pid;
-    gb_mapper_init(&session->mapper, session->id);
+    session->mapper.id = session->id;
     gb_provider_init(&session->provider, &server->missings.providers, session->user, session->gid);
-    gb_list_init(&session->watching.watches);
-    gb_list_init(&session->waits);
-    gb_list_init(&session->over);
-    gb_list_init(&session->tasks);
-    gb_list_init(&session->produced);
     gb_list_append(&server->sessions, &session->of_server);
     server->session_count++;
     gb_idle_watch(server);

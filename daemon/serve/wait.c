@@ -186,10 +186,10 @@ static void enter_queue(struct gb_wait *wait, struct gb_device *device, enum gb_
         return;
     leave_queue(wait);
     drop_held(wait);
-    after = queue->waits.prev;
+    after = gb_list_last(&queue->waits);
     while (after != &queue->waits && wait_of(after)->claim.serial > wait->claim.serial)
         after = after->prev;
-    gb_list_append(after->next, &wait->of_queue);
+    gb_list_prepend(after, &wait->of_queue);
     wait->device = device;
     wait->waits_for = waits_for;
 }
@@ -281,16 +281,6 @@ void gb_wait_until(struct gb_wait *wait, uint64_t until_ms)
 struct gb_queue *gb_waits_queue(struct gb_server *server, const struct gb_device *device)
 {
     return &server->waits.queues[device->index];
-}
-
-void gb_waits_init(struct gb_waits *waits)
-{
-    memset(waits, 0, sizeof(*waits));
-    gb_list_init(&waits->woken);
-    for (unsigned i = 0; i < GB_WATCHING; i++)
-        gb_list_init(&waits->watching[i]);
-    for (unsigned i = 0; i < GB_DEVICES; i++)
-        gb_list_init(&waits->queues[i].waits);
 }
 
 void gb_waits_wake(struct gb_server *server, struct gb_storage *storage)

@@ -130,7 +130,6 @@ void gb_wait_until(struct gb_wait *wait, uint64_t until_ms);
 /* The device's. */
 struct gb_queue *gb_waits_queue(struct gb_server *server, const struct gb_device *device);
 
-void gb_waits_init(struct gb_waits *waits);
 /* Wakes the requests that need the storage's content: its move has ended, or a name does
    not mean it any more. */
 void gb_waits_wake(struct gb_server *server, struct gb_storage *storage);

@@ -226,24 +226,15 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     server->heartbeat.devices = server->devices;
     server->heartbeat.session_count = &server->session_count;
     server->turns.retire_at = server->handles.timer_at = UINT64_MAX;
-    gb_flights_init(&server->flights);
+    server->flights.look_at = UINT64_MAX;
     server->flights.go_on = on_go_on;
     server->flights.landed = gb_session_landed;
-    gb_list_init(&server->walks);
-    gb_list_init(&server->sessions);
-    gb_list_init(&server->turns.ready);
-    gb_list_init(&server->turns.busy);
-    gb_list_init(&server->turns.leaving);
-    gb_list_init(&server->turns.tasks);
     server->turns.slice_ns = GB_SESSION_SLICE_NS;
     server->turns.drain_ns = GB_SESSION_DRAIN_NS;
-    gb_list_init(&server->turns.dirty);
-    gb_list_init(&server->turns.untold);
-    gb_list_init(&server->watches.users);
-    gb_list_init(&server->watches.news);
-    gb_waits_init(&server->waits);
-    gb_missings_init(&server->missings);
     server->missings.providers.registry = &server->registry;
+    /* A later daemon begins with higher numbers, so an answer to an earlier one meets no
+       request. */
+    server->missings.providers.last_request = (uint64_t)gb_wall_ms() << 10;
     server->missings.providers.limits = server->limits;
     server->missings.providers.writer = &server->event_writer;
     server->missings.providers.is_there = is_there;
@@ -470,7 +461,7 @@ static void end_store(struct gb_server *server)
     gb_stragglers_end(&server->registry);
     gb_spill_stop(&server->spill);
     gb_registry_end(&server->registry);
-    gb_missings_end(&server->missings);
+    gb_hash_end(&server->missings.table);
     gb_store_clear(&server->store);
     for (unsigned i = 0; i < server->device_count; i++) {
         gb_mover_end(server->devices[i]->mover);

@@ -172,8 +172,6 @@ int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
         spill->tiers[i].kind = (enum gb_tier_kind)i;
         spill->tiers[i].removed = gb_spill_changed;
         spill->tiers[i].removed_arg = spill;
-        gb_recency_init(&spill->tiers[i].recency);
-        gb_list_init(&spill->tiers[i].claims);
     }
     if (settings->host)
         r = init_host(&spill->tiers[GB_TIER_HOST], settings->host, error);

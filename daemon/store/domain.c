@@ -34,8 +34,6 @@ struct gb_domain *gb_domain_get(struct gb_hash_table *domains, const struct gb_d
         return NULL;
     domain->key = *key;
     domain->key.own = false;
-    gb_list_init(&domain->shared);
-    gb_list_init(&domain->spares);
     domain->arena = gb_arena_new();
     if (!domain->arena || !gb_hash_insert(domains, &domain->link, hash)) {
         gb_arena_free(domain->arena);

@@ -8,13 +8,6 @@ static uint64_t mapping_hash(uint64_t mapper, uint64_t segment)
     return gb_hash_id(gb_hash_id(mapper) ^ segment);
 }
 
-void gb_mapper_init(struct gb_mapper *mapper, uint64_t id)
-{
-    mapper->id = id;
-    gb_list_init(&mapper->mappings);
-    mapper->bytes = 0;
-}
-
 struct gb_mapping *gb_mapper_find(const struct gb_store *store, const struct gb_mapper *mapper,
                                   uint64_t segment)
 {

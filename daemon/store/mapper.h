@@ -8,7 +8,7 @@
 struct gb_segment;
 struct gb_store;
 
-/* Someone who maps segments: a session. */
+/* Someone who maps segments: a session. Zeroed at first, but for the id. */
 struct gb_mapper {
     uint64_t id;
     struct gb_link mappings;
@@ -27,7 +27,6 @@ struct gb_mapping {
     enum gb_access access; /* the widest that it was given */
 };
 
-void gb_mapper_init(struct gb_mapper *mapper, uint64_t id);
 /* Notes that the mapper is given the segment with that access. GPUBUF_E_NO_MEMORY. */
 int gb_mapper_add(struct gb_store *store, struct gb_mapper *mapper, struct gb_segment *segment,
                   enum gb_access access);

@@ -29,7 +29,6 @@ static struct gb_stake *get(struct gb_storage *storage, struct gb_user *user)
         return NULL;
     stake->user = gb_user_ref(user);
     stake->storage = storage;
-    gb_list_init(&stake->lease_list);
     gb_list_append(&storage->stakes, &stake->of_storage);
     return stake;
 }
@@ -106,9 +105,7 @@ static void count(struct gb_storage *storage, bool entered)
 
 void gb_stake_init(struct gb_storage *storage, struct gb_user *maker)
 {
-    gb_list_init(&storage->stakes);
     storage->maker = (struct gb_stake){.user = gb_user_ref(maker), .storage = storage};
-    gb_list_init(&storage->maker.lease_list);
     gb_list_append(&storage->stakes, &storage->maker.of_storage);
 }
 

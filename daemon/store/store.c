@@ -25,9 +25,6 @@ void gb_store_init(struct gb_store *store)
 {
     memset(store, 0, sizeof(*store));
     gb_users_init(&store->users);
-    gb_list_init(&store->empties);
-    gb_list_init(&store->making);
-    gb_list_init(&store->walks);
     store->next_segment = 1;
     store->retire_after_ms = UINT64_MAX;
 }
@@ -89,7 +86,6 @@ struct gb_segment *gb_segment_new(struct gb_store *store, enum gb_segment_kind k
     segment->domain = domain;
     segment->memory = *memory;
     segment->empty = true;
-    gb_list_init(&segment->mappings);
     if (kind == GB_SEGMENT_SHARED &&
         !(segment->block = gb_arena_add(domain->arena, bytes, segment)))
         goto failed;
@@ -255,7 +251,8 @@ uint64_t gb_store_retire_idle(struct gb_store *store, uint64_t now_ms)
     if (store->retire_after_ms == UINT64_MAX || gb_list_empty(&store->empties))
         return UINT64_MAX;
     /* Segments without a time ran empty last, and are at the end of the list. */
-    for (struct gb_link *link = store->empties.prev; link != &store->empties; link = link->prev) {
+    for (struct gb_link *link = gb_list_last(&store->empties); link != &store->empties;
+         link = link->prev) {
         struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
 
         if (segment->empty_since_ms)
@@ -333,7 +330,6 @@ struct gb_storage *gb_storage_new(struct gb_store *store, const struct gb_domain
     if (!storage)
         return NULL;
     storage->store = store;
-    gb_list_init(&storage->of_state);
     storage->references = 1;
     storage->key = *key;
     storage->device = key->device;
@@ -341,8 +337,6 @@ struct gb_storage *gb_storage_new(struct gb_store *store, const struct gb_domain
     gb_stake_init(storage, user);
     storage->resident = true;
     storage->placement_room = room;
-    gb_list_init(&storage->objects);
-    gb_list_init(&storage->idles);
     return storage;
 }
 

@@ -10,8 +10,6 @@
 void gb_users_init(struct gb_users *users)
 {
     *users = (struct gb_users){.record_bytes = sizeof(struct gb_user)};
-    gb_list_init(&users->all);
-    gb_list_init(&users->past);
     gb_quotas_init(&users->quotas);
     gb_users_stock(users, 0, 0, 0);
 }
@@ -34,8 +32,6 @@ struct gb_user *gb_user_get(struct gb_users *users, uid_t uid)
     user->quota = gb_quotas_of(&users->quotas, uid);
     user->uid = uid;
     user->references = 1;
-    for (unsigned i = 0; i < GB_DEVICES; i++)
-        gb_list_init(&user->nameless_stakes[i]);
     if (!gb_hash_insert(&users->table, &user->link, hash)) {
         free(user);
         return NULL;

@@ -664,8 +664,6 @@ int gb_replay_read(struct gb_replay *replay, struct gb_journal *journal, int fd,
     int r;
 
     *replay = (struct gb_replay){.devices = devices, .device_count = device_count};
-    gb_list_init(&replay->records);
-    gb_list_init(&replay->segment_list);
     *error = (struct gb_error){.code = 0};
     r = gb_journal_open(journal, fd, read_record, replay, error);
     if (r == 0)

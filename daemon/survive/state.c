@@ -454,9 +454,6 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
                                .instance = instance,
                                .next_number = 1};
     registry->now_ms = now_ms; /* records need it, and there was no turn yet */
-    gb_list_init(&state->storages);
-    gb_list_init(&state->written);
-    gb_holder_init(&state->grace);
     state->grace.keeps = true;
     gb_writer_init(&state->writer, GB_JOURNAL_RECORD_MAX);
     if (!notify || notify->socket < 0)

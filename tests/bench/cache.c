@@ -20,7 +20,7 @@ void cache_begin(struct cache *cache, uint64_t capacity, size_t count)
     memset(cache, 0, sizeof(*cache));
     cache->device =
         (struct gb_device){.capacity = capacity, .granularity = (uint64_t)2 << 20, .id = "nothing"};
-    gb_device_init(&cache->device, &nothing);
+    cache->device.ops = &nothing;
     gb_store_init(&cache->store);
     cache->user = gb_user_get(&cache->store.users, 0);
     if (!cache->user)

@@ -105,7 +105,7 @@ static inline void begin(uint64_t capacity)
     memset(&fake, 0, sizeof(fake));
     world.device.capacity = capacity;
     world.device.granularity = 2 * MIB;
-    gb_device_init(&world.device, &fake_ops);
+    world.device.ops = &fake_ops;
     gb_store_init(&world.store);
     world.store.retire = on_retire;
     world.store.retire_arg = &world;
@@ -117,7 +117,7 @@ static inline void begin(uint64_t capacity)
         world.keys[i] = (struct gb_domain_key){&world.device, GB_SHARE_FD, .uid = 1000 + i / 2,
                                                .gid = 0, .mode = i % 2 ? 0640 : 0600};
     for (unsigned i = 0; i < MAPPERS; i++)
-        gb_mapper_init(&world.mappers[i], i + 1);
+        world.mappers[i].id = i + 1;
 }
 
 /* Checks all that the store says of itself against a walk over it. */

@@ -16,10 +16,8 @@ struct world {
 static void begin(struct world *world)
 {
     memset(world, 0, sizeof *world);
-    for (unsigned kind = 0; kind < GB_TIERS; kind++) {
+    for (unsigned kind = 0; kind < GB_TIERS; kind++)
         world->tiers[kind].kind = (enum gb_tier_kind)kind;
-        gb_list_init(&world->tiers[kind].claims);
-    }
     for (unsigned i = 0; i < CLAIMS; i++) {
         world->claims[i].serial = 10 * (i + 1);
         world->from[i] = GB_TIERS;
