@@ -30,7 +30,7 @@ static inline bool gb_list_linked(const struct gb_link *link)
     return link->next && link->next != link;
 }
 
-/* The first and the last link; the head itself if there is none. */
+/* From a head: the first link, and the last; the head itself if there is none. */
 static inline struct gb_link *gb_list_first(const struct gb_link *head)
 {
     return head->next ? head->next : (struct gb_link *)head;
@@ -83,9 +83,12 @@ static inline void gb_list_move(struct gb_link *from, struct gb_link *to)
     gb_list_init(from);
 }
 
-/* Walks a list whose current element may be removed meanwhile, but not the next one. */
-#define GB_LIST_EACH(head, link)                                                                   \
-    for (struct gb_link *link = gb_list_first(head), *link##_next = link->next; link != (head);    \
-         link = link##_next, link##_next = link->next)
+/* Walks the structs that a list is of, by the member that links them. The current one may be
+   removed meanwhile, but not the next one. */
+#define GB_LIST_EACH(head, type, item, member)                                                     \
+    for (type *item = GB_CONTAINER(gb_list_first(head), type, member),                             \
+              *item##_next = GB_CONTAINER(gb_list_first(&item->member), type, member);             \
+         &item->member != (head); item = item##_next,                                              \
+              item##_next = GB_CONTAINER(gb_list_first(&item->member), type, member))
 
 #endif

@@ -29,9 +29,7 @@ static inline void gb_walk_end(struct gb_walk *walk)
 /* To be called before `link` is removed from a list that may be walked over. */
 static inline void gb_walks_leave(struct gb_link *walks, const struct gb_link *link)
 {
-    GB_LIST_EACH(walks, of_walks) {
-        struct gb_walk *walk = GB_CONTAINER(of_walks, struct gb_walk, of_walks);
-
+    GB_LIST_EACH(walks, struct gb_walk, walk, of_walks) {
         if (walk->at == link)
             walk->at = link->next;
     }

@@ -268,8 +268,8 @@ void gb_arena_free(struct gb_arena *arena)
 {
     if (!arena)
         return;
-    GB_LIST_EACH(&arena->blocks, link)
-        free(GB_CONTAINER(link, struct gb_arena_block, link));
+    GB_LIST_EACH(&arena->blocks, struct gb_arena_block, block, link)
+        free(block);
     for (struct slab *slab = arena->slabs, *next; slab; slab = next) {
         next = slab->next;
         free(slab);

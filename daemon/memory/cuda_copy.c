@@ -40,8 +40,8 @@ void gb_cuda_copier_end(struct gb_cuda_copier *copier)
     const struct gb_cuda *cuda = copier->cuda;
     CUcontext former;
 
-    GB_LIST_EACH(&copier->windows, link)
-        window_close(copier, GB_CONTAINER(link, struct window, link));
+    GB_LIST_EACH(&copier->windows, struct window, window, link)
+        window_close(copier, window);
     if (copier->context && cuda->cuCtxPushCurrent(copier->context) == CUDA_SUCCESS) {
         for (int i = 0; i < GB_DIRECTIONS; i++) {
             cuda->cuEventDestroy(copier->lanes[i].done);
@@ -117,9 +117,7 @@ static void leave_context(struct gb_cuda_copier *copier)
 
 static struct window *window_find(const struct gb_cuda_copier *copier, int fd)
 {
-    GB_LIST_EACH(&copier->windows, link) {
-        struct window *window = GB_CONTAINER(link, struct window, link);
-
+    GB_LIST_EACH(&copier->windows, struct window, window, link) {
         if (window->fd == fd)
             return window;
     }
@@ -129,9 +127,7 @@ static struct window *window_find(const struct gb_cuda_copier *copier, int fd)
 /* Closes idle windows, the least recently used first, until there is a place for another. */
 static void make_place(struct gb_cuda_copier *copier)
 {
-    GB_LIST_EACH(&copier->windows, link) {
-        struct window *window = GB_CONTAINER(link, struct window, link);
-
+    GB_LIST_EACH(&copier->windows, struct window, window, link) {
         if (copier->window_count < WINDOWS)
             return;
         if (!window->busy[GB_OUT] && !window->busy[GB_IN])
@@ -253,8 +249,8 @@ int gb_cuda_copy(struct gb_cuda_copier *copier, enum gb_direction direction,
 static void end_use(struct gb_cuda_copier *copier, enum gb_direction direction)
 {
     uv_mutex_lock(&copier->lock);
-    GB_LIST_EACH(&copier->windows, link)
-        GB_CONTAINER(link, struct window, link)->busy[direction] = false;
+    GB_LIST_EACH(&copier->windows, struct window, window, link)
+        window->busy[direction] = false;
     uv_mutex_unlock(&copier->lock);
 }
 

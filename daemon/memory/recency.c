@@ -147,13 +147,13 @@ bool gb_recent_before(const struct gb_recent *entry, uint64_t most, uint64_t *co
     assert(!entry->holds);
     *count = *bytes = 0;
     for (int i = 0; i < 2; i++)
-        GB_LIST_EACH(lists[i], link) {
-            if (entry_of(link)->used >= entry->used)
+        GB_LIST_EACH(lists[i], struct gb_recent, other, link) {
+            if (other->used >= entry->used)
                 break;
             if (*count == most)
                 return false;
             ++*count;
-            *bytes += entry_of(link)->bytes;
+            *bytes += other->bytes;
         }
     return true;
 }

@@ -219,8 +219,7 @@ static void write_users(const struct gb_server *server, struct metrics *metrics)
 
     family(metrics, "gpubufd_user_bytes", "gauge",
            "In objects of a user; of 256 users at most, if there is one device.");
-    GB_LIST_EACH(&server->store.users.all, link) {
-        const struct gb_user *user = GB_CONTAINER(link, struct gb_user, of_users);
+    GB_LIST_EACH(&server->store.users.all, const struct gb_user, user, of_users) {
         char uid[16];
 
         snprintf(uid, sizeof(uid), "%u", user->uid);

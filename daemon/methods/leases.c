@@ -191,7 +191,7 @@ static int begin_listing(struct gb_call *call, void *state)
 {
     unsigned walkers = 0;
 
-    GB_LIST_EACH(&call->server->walks, link)
+    GB_LIST_EACH(&call->server->walks, struct gb_walk, walk, of_walks)
         walkers++;
     if (walkers >= WALKERS_LIMIT) /* tries again in the next turn */
         return gb_call_go_on(call, NULL, begin_listing, state);

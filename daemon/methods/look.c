@@ -131,9 +131,7 @@ static void write_provides(struct gb_writer *writer, const struct gb_provider *p
 
     if (provider->prefix_count == 0)
         return;
-    GB_LIST_EACH(&provider->prefixes, link) {
-        const struct gb_prefix *prefix = GB_CONTAINER(link, const struct gb_prefix, of_provider);
-
+    GB_LIST_EACH(&provider->prefixes, const struct gb_prefix, prefix, of_provider) {
         gb_write_text(writer, separator);
         gb_write_string(writer, prefix->text, prefix->length);
         separator = ",";
@@ -163,9 +161,7 @@ static int handle_sessions(struct gb_call *call, const void *p)
     const struct page_params *params = p;
     struct page page = page_begin(call, params, "sessions");
 
-    GB_LIST_EACH(&call->server->sessions, link) {
-        const struct gb_session *session = GB_CONTAINER(link, struct gb_session, of_server);
-
+    GB_LIST_EACH(&call->server->sessions, const struct gb_session, session, of_server) {
         if (session->id <= params->cursor)
             continue;
         if (!page_add(&page, session->id))

@@ -149,8 +149,8 @@ static unsigned asked_before(const struct gb_missing *missing)
 {
     unsigned count = 0;
 
-    GB_LIST_EACH(&missing->provider->asked, link) {
-        if (link == &missing->turn)
+    GB_LIST_EACH(&missing->provider->asked, const struct gb_missing, other, turn) {
+        if (other == missing)
             break;
         count++;
     }

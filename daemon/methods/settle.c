@@ -30,9 +30,7 @@ static struct gb_object *find_produced(struct gb_call *call, const struct settle
         named = gb_object_older(named);
     if (named && named->named && named->ready && named->producer == call->session->id)
         return named;
-    GB_LIST_EACH(&call->session->produced, link) {
-        struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_producer);
-
+    GB_LIST_EACH(&call->session->produced, struct gb_object, object, of_producer) {
         if (++*looked > LOOK_LIMIT)
             break;
         if (object->version == settled->version && object->ready &&

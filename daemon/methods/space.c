@@ -32,8 +32,7 @@ static const struct gb_session *holds_most(const struct gb_call *call,
     const struct gb_session *found = NULL;
     unsigned compared = 0;
 
-    GB_LIST_EACH(&call->server->sessions, link) {
-        const struct gb_session *session = GB_CONTAINER(link, struct gb_session, of_server);
+    GB_LIST_EACH(&call->server->sessions, const struct gb_session, session, of_server) {
         uint64_t bytes = session->holder.bytes[device->index];
 
         if (++compared > SESSIONS_COMPARED)

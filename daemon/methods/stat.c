@@ -35,11 +35,6 @@ struct answer {
     bool truncated;
 };
 
-static const struct gb_object *object_at(const struct gb_link *link)
-{
-    return GB_CONTAINER(link, const struct gb_object, of_storage);
-}
-
 static void begin_list(struct answer *answer)
 {
     answer->separator = "";
@@ -93,9 +88,7 @@ static void write_leases(struct answer *answer, const struct gb_object *object)
     struct gb_writer *writer = answer->call->writer;
     uint64_t now = gb_now_ms();
 
-    GB_LIST_EACH(&object->leases, link) {
-        const struct gb_lease *lease = GB_CONTAINER(link, const struct gb_lease, of_object);
-
+    GB_LIST_EACH(&object->leases, const struct gb_lease, lease, of_object) {
         if (answer->told > TOLD_LIMIT)
             return;
         if (lease->holder == grace) { /* held for a client that may come back */
@@ -149,8 +142,7 @@ static void write_reasons(struct answer *answer, const char *stays)
     unsigned looked = 0;
 
     begin_list(answer);
-    GB_LIST_EACH(&storage->objects, link) {
-        const struct gb_object *object = object_at(link);
+    GB_LIST_EACH(&storage->objects, const struct gb_object, object, of_storage) {
         bool told = gb_session_may_read(answer->call->session, object);
         bool keep = object->named && object->evict == GB_EVICT_KEEP;
 
@@ -237,9 +229,7 @@ static void write_aliases(struct answer *answer, const struct gb_object *of)
 
     begin_list(answer);
     GB_WRITE_LITERAL(answer->call->writer, ",\"aliases\":[");
-    GB_LIST_EACH(&answer->storage->objects, link) {
-        const struct gb_object *object = object_at(link);
-
+    GB_LIST_EACH(&answer->storage->objects, const struct gb_object, object, of_storage) {
         if (!may_look(answer, &looked))
             break;
         if (object == of || !object->current)

@@ -124,9 +124,7 @@ static void write_users(struct gb_call *call)
     const char *separator = "";
 
     GB_WRITE_LITERAL(call->writer, ",\"users\":[");
-    GB_LIST_EACH(&call->server->store.users.all, link) {
-        const struct gb_user *user = GB_CONTAINER(link, struct gb_user, of_users);
-
+    GB_LIST_EACH(&call->server->store.users.all, const struct gb_user, user, of_users) {
         if (!all && user != call->session->user)
             continue;
         truncated = told++ == USERS_LIMIT;

@@ -86,9 +86,7 @@ void gb_task_free(struct gb_task *task)
 
 void gb_tasks_end_session(struct gb_session *session)
 {
-    GB_LIST_EACH(&session->tasks, link) {
-        struct gb_task *task = GB_CONTAINER(link, struct gb_task, of_session);
-
+    GB_LIST_EACH(&session->tasks, struct gb_task, task, of_session) {
         gb_task_detach(task);
         if (!task->working)
             gb_task_free(task);

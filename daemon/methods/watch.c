@@ -147,16 +147,14 @@ static void watch_free(struct gb_watch *watch)
 
 void gb_watches_end_session(struct gb_session *session)
 {
-    GB_LIST_EACH(&session->watching.watches, link)
-        watch_free(GB_CONTAINER(link, struct gb_watch, of_session));
+    GB_LIST_EACH(&session->watching.watches, struct gb_watch, watch, of_session)
+        watch_free(watch);
 }
 
 /* Ends the sessions that were told of no event after that one. */
 static void end_late(struct gb_server *server, uint64_t seq, const char *why)
 {
-    GB_LIST_EACH(&server->sessions, link) {
-        struct gb_session *session = GB_CONTAINER(link, struct gb_session, of_server);
-
+    GB_LIST_EACH(&server->sessions, struct gb_session, session, of_server) {
         if (!session->watching.told || session->watching.seq > seq)
             continue;
         gb_session_doom(session, why);
@@ -242,9 +240,7 @@ static void tell_session(struct gb_session *session, uint64_t until)
         struct gb_news *news =
             GB_CONTAINER(session->watching.told->of_all.next, struct gb_news, of_all);
 
-        GB_LIST_EACH(&session->watching.watches, link) {
-            struct gb_watch *watch = GB_CONTAINER(link, struct gb_watch, of_session);
-
+        GB_LIST_EACH(&session->watching.watches, struct gb_watch, watch, of_session) {
             if (news->seq > watch->since &&
                 wants_name(watch, news->kind, news->text, news->name_length) &&
                 told(watch, news->text, news->name_length) &&
@@ -300,9 +296,7 @@ void gb_watches_event(struct gb_server *server, enum gb_event event, struct gb_o
                           server->serving ? &server->serving->provider : NULL);
     else if (event == GB_EVENT_DELETED || event == GB_EVENT_EVICTED || event == GB_EVENT_WITHDRAWN)
         gb_missing_gone(&server->missings, object);
-    GB_LIST_EACH(&server->watches.users, link) {
-        struct gb_served *user = GB_CONTAINER(link, struct gb_served, watching);
-
+    GB_LIST_EACH(&server->watches.users, struct gb_served, user, watching) {
         gb_list_move(&user->told, &user->untold);
         if (!gb_list_linked(&user->turn))
             gb_list_append(&server->turns.busy, &user->turn);
@@ -399,9 +393,7 @@ void gb_watches_pump(struct gb_session *session)
     if (session->watching.unsynced == 0)
         return;
     until = uv_hrtime() + session->server->turns.slice_ns / 2;
-    GB_LIST_EACH(&session->watching.watches, link) {
-        struct gb_watch *watch = GB_CONTAINER(link, struct gb_watch, of_session);
-
+    GB_LIST_EACH(&session->watching.watches, struct gb_watch, watch, of_session) {
         if (!watch->synced && session->watching.seq == session->server->seq)
             tell_existing(watch, until);
     }
@@ -506,9 +498,7 @@ static int handle_unwatch(struct gb_call *call, const void *p)
 {
     const struct unwatch_params *params = p;
 
-    GB_LIST_EACH(&call->session->watching.watches, link) {
-        struct gb_watch *watch = GB_CONTAINER(link, struct gb_watch, of_session);
-
+    GB_LIST_EACH(&call->session->watching.watches, struct gb_watch, watch, of_session) {
         if (watch->id == params->watch) {
             watch_free(watch);
             return gb_call_empty(call);

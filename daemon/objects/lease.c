@@ -108,9 +108,7 @@ void gb_lease_sealed(struct gb_lease *lease)
 
 void gb_object_outdate(struct gb_object *object)
 {
-    GB_LIST_EACH(&object->leases, link) {
-        struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_object);
-
+    GB_LIST_EACH(&object->leases, struct gb_lease, lease, of_object) {
         if (!lease->slot)
             return;
         gb_page_clear(lease->holder->page, lease->slot);
@@ -153,11 +151,6 @@ void gb_lease_used(struct gb_registry *registry, struct gb_lease *lease)
     gb_object_resume(registry, lease->object);
 }
 
-static struct gb_lease *lease_at(struct gb_link *link)
-{
-    return GB_CONTAINER(link, struct gb_lease, of_object);
-}
-
 /* The lease with a slot that gives way to one of `user`: the oldest one of the user who has most of
    the object's slots, if these are two more than the user has, since one more would only change
    places. NULL: none does. */
@@ -167,24 +160,22 @@ static struct gb_lease *gives_way(struct gb_object *object, struct gb_user *user
     struct gb_lease *oldest = NULL;
 
     user->slots = 0;
-    GB_LIST_EACH(&object->leases, link) {
-        if (!lease_at(link)->slot)
+    GB_LIST_EACH(&object->leases, struct gb_lease, lease, of_object) {
+        if (!lease->slot)
             break;
-        lease_at(link)->holder->user->slots = 0;
+        lease->holder->user->slots = 0;
     }
-    GB_LIST_EACH(&object->leases, link) {
-        struct gb_lease *lease = lease_at(link);
-
+    GB_LIST_EACH(&object->leases, struct gb_lease, lease, of_object) {
         if (!lease->slot)
             break;
         if (++lease->holder->user->slots > most->slots)
             most = lease->holder->user;
     }
-    GB_LIST_EACH(&object->leases, link) {
-        if (!lease_at(link)->slot)
+    GB_LIST_EACH(&object->leases, struct gb_lease, lease, of_object) {
+        if (!lease->slot)
             break;
-        if (lease_at(link)->holder->user == most)
-            oldest = lease_at(link);
+        if (lease->holder->user == most)
+            oldest = lease;
     }
     return most->slots >= user->slots + 2 ? oldest : NULL;
 }
@@ -220,10 +211,10 @@ void gb_lease_park(struct gb_registry *registry, struct gb_lease *lease, uint64_
 
 static bool has_slot(struct gb_object *object, const struct gb_holder *holder)
 {
-    GB_LIST_EACH(&object->leases, link) {
-        if (!lease_at(link)->slot)
+    GB_LIST_EACH(&object->leases, struct gb_lease, lease, of_object) {
+        if (!lease->slot)
             break;
-        if (lease_at(link)->holder == holder)
+        if (lease->holder == holder)
             return true;
     }
     return false;
@@ -294,21 +285,16 @@ bool gb_storage_recall(struct gb_registry *registry, struct gb_storage *storage,
 /* The most of a user's versions, and leases on them, that are looked at in one try of a request. */
 #define LOOK_LIMIT 1024u
 
-static struct gb_stake *nameless_at(struct gb_link *link)
-{
-    return GB_CONTAINER(link, struct gb_stake, of_user);
-}
-
 bool gb_user_recall(struct gb_registry *registry, const struct gb_user *user,
                     const struct gb_device *device, uint64_t now_ms)
 {
     unsigned looked = 0, recalled = 0;
     bool waits = false;
 
-    GB_LIST_EACH(&user->nameless_stakes[device->index], link) {
+    GB_LIST_EACH(&user->nameless_stakes[device->index], struct gb_stake, stake, of_user) {
         if (looked++ == LOOK_LIMIT)
             break;
-        waits |= gb_storage_recall(registry, nameless_at(link)->storage, now_ms, &recalled);
+        waits |= gb_storage_recall(registry, stake->storage, now_ms, &recalled);
     }
     return waits;
 }
@@ -321,9 +307,7 @@ static void press_stake(struct gb_registry *registry, struct gb_stake *stake, ui
     uint64_t since = stake->user->pressed_ms[stake->storage->device->index];
     bool over = now_ms - since >= registry->store->unmap_ms;
 
-    GB_LIST_EACH(&stake->lease_list, link) {
-        struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_stake);
-
+    GB_LIST_EACH(&stake->lease_list, struct gb_lease, lease, of_stake) {
         if (++*looked > LOOK_LIMIT)
             return;
         if (over)
@@ -345,8 +329,7 @@ static void press(struct gb_registry *registry, struct gb_user *user, struct gb_
     if (now_ms - *since < registry->store->unmap_ms &&
         (!device->asked_ms || *since < device->asked_ms))
         device->asked_ms = *since;
-    GB_LIST_EACH(&user->nameless_stakes[device->index], link) {
-        struct gb_stake *stake = nameless_at(link);
+    GB_LIST_EACH(&user->nameless_stakes[device->index], struct gb_stake, stake, of_user) {
         uint64_t bytes = stake->storage->charged;
 
         if (excess == 0 || ++looked > LOOK_LIMIT)
@@ -364,8 +347,7 @@ bool gb_users_press(struct gb_registry *registry, struct gb_device *device, uint
 
     if (missing == 0 || missing > gb_users_excess(users, device))
         return false;
-    GB_LIST_EACH(&users->past, link) {
-        struct gb_user *user = GB_CONTAINER(link, struct gb_user, of_past);
+    GB_LIST_EACH(&users->past, struct gb_user, user, of_past) {
         uint64_t excess = gb_user_excess(user, device);
 
         if (excess > 0)
@@ -417,9 +399,7 @@ unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *hold
 {
     unsigned ended = 0;
 
-    GB_LIST_EACH(&holder->leases, link) {
-        struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_holder);
-
+    GB_LIST_EACH(&holder->leases, struct gb_lease, lease, of_holder) {
         if (ended == most)
             break;
         if (lease->write && !writes)

@@ -580,9 +580,7 @@ void gb_registry_restore_held(struct gb_registry *registry, struct gb_object *ob
 
 void gb_object_settle(struct gb_object *object)
 {
-    GB_LIST_EACH(&object->storage->objects, link) {
-        struct gb_object *other = GB_CONTAINER(link, struct gb_object, of_storage);
-
+    GB_LIST_EACH(&object->storage->objects, struct gb_object, other, of_storage) {
         if (!other->ready)
             continue;
         free(other->ready);
@@ -630,9 +628,7 @@ void gb_registry_lose(struct gb_registry *registry, struct gb_storage *storage, 
     /* A current version takes older ones along, so older ones of this storage lose their names
        first. */
     for (int current = 0; current < 2; current++)
-        GB_LIST_EACH(&storage->objects, link) {
-            struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
-
+        GB_LIST_EACH(&storage->objects, struct gb_object, object, of_storage) {
             if (object->named && object->current == current)
                 gb_registry_unname(registry, object, event);
             else if (!object->named && gb_list_empty(&object->leases))
@@ -643,8 +639,8 @@ void gb_registry_lose(struct gb_registry *registry, struct gb_storage *storage, 
 
 void gb_registry_sweep(struct gb_registry *registry)
 {
-    GB_LIST_EACH(&registry->orphans, link)
-        object_free(registry, GB_CONTAINER(link, struct gb_object, of_name));
+    GB_LIST_EACH(&registry->orphans, struct gb_object, object, of_name)
+        object_free(registry, object);
 }
 
 /* The newest older version of the name that is on the device; NULL: none. */

@@ -76,9 +76,7 @@ void gb_straggler_follow(struct gb_straggler *straggler, struct gb_holder *from,
     straggler->holder.client = client;
     straggler->holder.session = from->session;
     if (!gb_process_is_over(straggler->fd))
-        GB_LIST_EACH(&from->leases, link) {
-            struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_holder);
-
+        GB_LIST_EACH(&from->leases, struct gb_lease, lease, of_holder) {
             if (gb_list_linked(&lease->of_writing))
                 gb_lease_move(straggler->registry, lease, &straggler->holder);
         }
@@ -121,8 +119,7 @@ int gb_straggler_restore(struct gb_registry *registry, const struct gb_live_writ
 struct gb_lease *gb_straggler_lease(const struct gb_object *object, const struct gb_user *user,
                                     pid_t pid)
 {
-    GB_LIST_EACH(&object->live.writing, link) {
-        struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_writing);
+    GB_LIST_EACH(&object->live.writing, struct gb_lease, lease, of_writing) {
         const struct gb_holder *holder = lease->holder;
 
         if (holder->straggles && holder->user == user && holder->pid == pid)
@@ -143,8 +140,7 @@ void gb_straggler_give(struct gb_lease *lease, struct gb_holder *to)
 void gb_straggler_end_rest(struct gb_registry *registry, const struct gb_user *user, pid_t pid,
                            uint64_t session)
 {
-    GB_LIST_EACH(&registry->stragglers, link) {
-        struct gb_straggler *straggler = GB_CONTAINER(link, struct gb_straggler, link);
+    GB_LIST_EACH(&registry->stragglers, struct gb_straggler, straggler, link) {
         const struct gb_holder *holder = &straggler->holder;
 
         if (holder->user != user || holder->pid != pid || holder->session != session)
@@ -174,9 +170,7 @@ void gb_stragglers_end_over(struct gb_registry *registry)
 
 void gb_stragglers_end(struct gb_registry *registry)
 {
-    GB_LIST_EACH(&registry->stragglers, link) {
-        struct gb_straggler *straggler = GB_CONTAINER(link, struct gb_straggler, link);
-
+    GB_LIST_EACH(&registry->stragglers, struct gb_straggler, straggler, link) {
         gb_holder_end(registry, &straggler->holder);
         free_straggler(straggler);
     }

@@ -455,20 +455,18 @@ int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error
     struct text *texts;
     int r = 0;
 
-    GB_LIST_EACH(&storage->objects, link)
+    GB_LIST_EACH(&storage->objects, struct gb_object, object, of_storage)
         count++;
     texts = calloc(count ? count : 1, sizeof(*texts));
     if (!texts)
         return gb_fail_memory(error);
-    GB_LIST_EACH(&storage->objects, link)
+    GB_LIST_EACH(&storage->objects, struct gb_object, object, of_storage)
         if (r == 0)
-            r = relocated_text(GB_CONTAINER(link, struct gb_object, of_storage), &relocation,
-                               &texts[done++], error);
+            r = relocated_text(object, &relocation, &texts[done++], error);
     count = done;
     done = 0;
-    GB_LIST_EACH(&storage->objects, link) { /* all of them, or none */
-        struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
-
+    /* All of them, or none. */
+    GB_LIST_EACH(&storage->objects, struct gb_object, object, of_storage) {
         if (r == 0) {
             set_text(object, &texts[done]);
             object->first = (struct gb_first){texts[done].first.segment, texts[done].first.offset};

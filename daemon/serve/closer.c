@@ -456,9 +456,9 @@ void gb_closer_stop(struct gb_closer *closer)
         poll(&entry, 1, (int)(until - now));
         hear(closer);
     }
-    GB_LIST_EACH(&closer->waiting, link) {
-        gb_list_remove(link);
-        forget(GB_CONTAINER(link, struct gb_foreign, of_closer));
+    GB_LIST_EACH(&closer->waiting, struct gb_foreign, foreign, of_closer) {
+        gb_list_remove(&foreign->of_closer);
+        forget(foreign);
     }
     for (unsigned i = 0; i < GB_CLOSERS; i++) {
         if (closer->hands[i].foreign)

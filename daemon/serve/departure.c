@@ -36,9 +36,7 @@ static void on_closed(uv_handle_t *handle)
 /* Withdraws objects that end with their producer's session. */
 static void withdraw_produced(struct gb_session *session)
 {
-    GB_LIST_EACH(&session->produced, link) {
-        struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_producer);
-
+    GB_LIST_EACH(&session->produced, struct gb_object, object, of_producer) {
         gb_list_remove(&object->of_producer);
         if (object->named)
             gb_registry_unname(&session->server->registry, object, GB_EVENT_WITHDRAWN);
@@ -87,9 +85,7 @@ static bool give_back_some(struct gb_session *session)
 
 bool gb_sessions_give_back(struct gb_server *server, uint64_t until)
 {
-    GB_LIST_EACH(&server->turns.leaving, link) {
-        struct gb_session *session = GB_CONTAINER(link, struct gb_session, leaving);
-
+    GB_LIST_EACH(&server->turns.leaving, struct gb_session, session, leaving) {
         if (session == server->serving)
             continue; /* its request uses them */
         while (!give_back_some(session))

@@ -38,9 +38,7 @@ static const struct gb_provider *asker(const struct gb_missing *missing,
 {
     const struct gb_provider *first = NULL;
 
-    GB_LIST_EACH(&missing->asking, link) {
-        const struct gb_awaited *awaited = GB_CONTAINER(link, const struct gb_awaited, link);
-
+    GB_LIST_EACH(&missing->asking, const struct gb_awaited, awaited, link) {
         if (awaited->by == provider)
             continue;
         if (!user || awaited->by->user == user)
@@ -56,9 +54,7 @@ static const struct gb_provider *asker(const struct gb_missing *missing,
 static struct gb_user_share *share_of(const struct gb_provider *provider,
                                       const struct gb_user *user)
 {
-    GB_LIST_EACH(&provider->shares, link) {
-        struct gb_user_share *share = GB_CONTAINER(link, struct gb_user_share, of_provider);
-
+    GB_LIST_EACH(&provider->shares, struct gb_user_share, share, of_provider) {
         if (share->user == user)
             return share;
     }
@@ -215,10 +211,9 @@ static bool begins_name(const struct gb_prefix *prefix, const char *name, size_t
 
 bool gb_providers_cover(const struct gb_providers *providers, const char *name, size_t length)
 {
-    GB_LIST_EACH(&providers->prefixes, link) {
-        if (begins_name(GB_CONTAINER(link, struct gb_prefix, of_all), name, length))
+    GB_LIST_EACH(&providers->prefixes, struct gb_prefix, prefix, of_all)
+        if (begins_name(prefix, name, length))
             return true;
-    }
     return false;
 }
 
@@ -229,9 +224,7 @@ static struct gb_prefix *find_prefix(const struct gb_providers *providers,
 {
     struct gb_prefix *best = NULL;
 
-    GB_LIST_EACH(&providers->prefixes, link) {
-        struct gb_prefix *prefix = GB_CONTAINER(link, struct gb_prefix, of_all);
-
+    GB_LIST_EACH(&providers->prefixes, struct gb_prefix, prefix, of_all) {
         if (begins_name(prefix, missing->name, missing->name_length) &&
             (!best || prefix->length > best->length) && providers->is_there(prefix->provider) &&
             asker(missing, prefix->provider, NULL))
@@ -314,9 +307,7 @@ void gb_provider_over(struct gb_missing *missing, bool tell)
 static struct gb_prefix *prefix_of(const struct gb_provider *provider, const char *text,
                                    size_t length)
 {
-    GB_LIST_EACH(&provider->prefixes, link) {
-        struct gb_prefix *prefix = GB_CONTAINER(link, struct gb_prefix, of_provider);
-
+    GB_LIST_EACH(&provider->prefixes, struct gb_prefix, prefix, of_provider) {
         if (prefix->length == length && memcmp(prefix->text, text, length) == 0)
             return prefix;
     }
@@ -375,18 +366,16 @@ static void ask_others(struct gb_provider *provider, const struct gb_prefix *pre
 {
     struct gb_link *to_ask = &provider->all->to_ask;
 
-    GB_LIST_EACH(&provider->asked, link) {
-        struct gb_missing *missing = GB_CONTAINER(link, struct gb_missing, turn);
-
+    GB_LIST_EACH(&provider->asked, struct gb_missing, missing, turn) {
         if (missing->prefix_length != prefix->length ||
             memcmp(missing->name, prefix->text, prefix->length) != 0)
             continue;
-        gb_list_remove(link);
-        gb_list_append(to_ask, link);
+        gb_list_remove(&missing->turn);
+        gb_list_append(to_ask, &missing->turn);
         unask(missing);
     }
-    GB_LIST_EACH(&provider->shares, link)
-        give_up_share(GB_CONTAINER(link, struct gb_user_share, of_provider), to_ask);
+    GB_LIST_EACH(&provider->shares, struct gb_user_share, share, of_provider)
+        give_up_share(share, to_ask);
 }
 
 void gb_provider_end_prefix(struct gb_provider *provider, const char *text, size_t length)
@@ -401,9 +390,7 @@ void gb_provider_end_prefix(struct gb_provider *provider, const char *text, size
 
 void gb_provider_end(struct gb_provider *provider)
 {
-    GB_LIST_EACH(&provider->prefixes, link) {
-        struct gb_prefix *prefix = GB_CONTAINER(link, struct gb_prefix, of_provider);
-
+    GB_LIST_EACH(&provider->prefixes, struct gb_prefix, prefix, of_provider) {
         ask_others(provider, prefix);
         prefix_free(prefix);
     }
@@ -411,9 +398,7 @@ void gb_provider_end(struct gb_provider *provider)
 
 struct gb_missing *gb_provider_request(const struct gb_provider *provider, uint64_t request)
 {
-    GB_LIST_EACH(&provider->asked, link) {
-        struct gb_missing *missing = GB_CONTAINER(link, struct gb_missing, turn);
-
+    GB_LIST_EACH(&provider->asked, struct gb_missing, missing, turn) {
         if (missing->request == request)
             return missing;
     }

@@ -285,12 +285,10 @@ struct gb_queue *gb_waits_queue(struct gb_server *server, const struct gb_device
 
 void gb_waits_wake(struct gb_server *server, struct gb_storage *storage)
 {
-    GB_LIST_EACH(watching(server, storage), link) {
-        struct gb_wait *wait = GB_CONTAINER(link, struct gb_wait, watching);
-
+    GB_LIST_EACH(watching(server, storage), struct gb_wait, wait, watching) {
         if (wait->storage != storage)
             continue;
-        gb_list_remove(link);
+        gb_list_remove(&wait->watching);
         if (!gb_list_linked(&wait->woken))
             gb_list_append(&server->waits.woken, &wait->woken);
     }
@@ -324,9 +322,8 @@ static bool lets_pass(const struct gb_wait *wait, uint64_t bytes)
 bool gb_waits_older(const struct gb_server *server, const struct gb_device *device,
                     const struct gb_wait *wait)
 {
-    GB_LIST_EACH(&server->waits.queues[device->index].waits, link) {
-        const struct gb_wait *other = wait_of(link);
-
+    GB_LIST_EACH(&server->waits.queues[device->index].waits, const struct gb_wait, other,
+                 of_queue) {
         if (other == wait)
             return false;
         if (other->waits_for == FOR_SPACE)
@@ -341,9 +338,7 @@ bool gb_waits_let_pass(const struct gb_server *server, const struct gb_device *d
     bool passes = true;
 
     *arriving = true;
-    GB_LIST_EACH(&server->waits.queues[device->index].waits, link) {
-        const struct gb_wait *wait = wait_of(link);
-
+    GB_LIST_EACH(&server->waits.queues[device->index].waits, const struct gb_wait, wait, of_queue) {
         if (wait->waits_for != FOR_SPACE || lets_pass(wait, bytes))
             continue;
         passes = false;
@@ -373,9 +368,9 @@ static bool try_wait(struct gb_wait *wait)
    request that needs more could not have it. */
 static void try_made(struct gb_queue *queue)
 {
-    GB_LIST_EACH(&queue->waits, link)
-        if (wait_of(link)->making.made)
-            try_wait(wait_of(link));
+    GB_LIST_EACH(&queue->waits, struct gb_wait, wait, of_queue)
+        if (wait->making.made)
+            try_wait(wait);
 }
 
 /* Whether it is of no use to try a request now: it needs more than there can be, or it must not
@@ -405,9 +400,7 @@ static void run_queue(struct gb_queue *queue, const struct gb_device *device, ui
         queue->tried = 0;
     queue->seen = device->changes;
     try_made(queue);
-    GB_LIST_EACH(&queue->waits, link) {
-        struct gb_wait *wait = wait_of(link);
-
+    GB_LIST_EACH(&queue->waits, struct gb_wait, wait, of_queue) {
         if (is_hopeless(wait, waiting)) {
             claim(wait, GB_TIERS); /* it is not tried, so its claim must not hold others up */
         } else if (wait->claim.serial > queue->tried) {
@@ -460,9 +453,7 @@ void gb_waits_run(struct gb_server *server, uint64_t until)
 
 void gb_waits_end_session(struct gb_session *session)
 {
-    GB_LIST_EACH(&session->waits, link) {
-        struct gb_wait *wait = GB_CONTAINER(link, struct gb_wait, of_session);
-
+    GB_LIST_EACH(&session->waits, struct gb_wait, wait, of_session) {
         stop(wait);
         gb_list_append(&session->over, &wait->of_session);
     }

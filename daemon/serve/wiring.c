@@ -396,8 +396,8 @@ static void say_shutdown(struct gb_server *server, bool resume)
     gb_write_text(writer, resume ? "{\"reason\":\"the daemon hands over\",\"resume\":true}"
                                  : "{\"reason\":\"the daemon stops\",\"resume\":false}");
     gb_rpc_end(writer);
-    GB_LIST_EACH(&server->sessions, link)
-        gb_session_send(GB_CONTAINER(link, struct gb_session, of_server), writer, NULL, 0);
+    GB_LIST_EACH(&server->sessions, struct gb_session, session, of_server)
+        gb_session_send(session, writer, NULL, 0);
     gb_loop_flush(server, SIZE_MAX, INT64_MAX);
 }
 

@@ -39,11 +39,6 @@ static struct gb_storage *storage_of(struct gb_recent *recent)
     return GB_CONTAINER(recent, struct gb_storage, recent);
 }
 
-static struct gb_copy *copy_of(struct gb_recent *recent)
-{
-    return GB_CONTAINER(recent, struct gb_copy, recent);
-}
-
 static struct gb_copy *best_copy(const struct gb_storage *storage)
 {
     return storage->copies[GB_TIER_HOST] ? storage->copies[GB_TIER_HOST]
@@ -56,8 +51,8 @@ static void drop(struct gb_spill *spill, struct gb_storage *storage)
     struct gb_losses *losses = &spill->losses;
 
     assert(!storage->needs);
-    GB_LIST_EACH(&storage->objects, link)
-        losses->objects += GB_CONTAINER(link, struct gb_object, of_storage)->named;
+    GB_LIST_EACH(&storage->objects, struct gb_object, object, of_storage)
+        losses->objects += object->named;
     losses->bytes += storage->size;
     gb_registry_evict(spill->registry, storage);
 }
@@ -84,9 +79,7 @@ static void notify(struct gb_spill *spill, struct gb_storage *storage, enum gb_e
 {
     struct gb_registry *registry = spill->registry;
 
-    GB_LIST_EACH(&storage->objects, link) {
-        struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
-
+    GB_LIST_EACH(&storage->objects, struct gb_object, object, of_storage) {
         if (object->current && registry->on_event)
             registry->on_event(registry->on_event_arg, event, object);
     }
@@ -328,9 +321,7 @@ static struct gb_copy *find_needless(const struct gb_tier *tier, const struct gb
 {
     unsigned looked = 0;
 
-    GB_LIST_EACH(&tier->recency.clean, link) {
-        struct gb_copy *copy = copy_of(GB_CONTAINER(link, struct gb_recent, link));
-
+    GB_LIST_EACH(&tier->recency.clean, struct gb_copy, copy, recent.link) {
         if (is_needless(copy, wanting, demand))
             return copy;
         if (++looked == LOOK_AT)
@@ -347,7 +338,8 @@ static enum begun drain(struct gb_spill *spill, uint64_t bytes, struct gb_demand
 
     while (spill->draining < bytes &&
            (oldest = gb_recency_oldest_dirty(&spill->tiers[GB_TIER_HOST].recency))) {
-        enum begun begun = begin_down(spill, copy_of(oldest), demand, false);
+        enum begun begun =
+            begin_down(spill, GB_CONTAINER(oldest, struct gb_copy, recent), demand, false);
 
         if (begun == IMPOSSIBLE || begun == NO_MEMORY)
             return spill->draining > 0 ? LATER : begun;
@@ -501,8 +493,7 @@ static enum begun copy_ahead(struct gb_spill *spill, struct gb_device *device, u
     uint64_t coming = 0;
     unsigned moves = 0, skipped = 0;
 
-    GB_LIST_EACH(&device->recency.dirty, link) {
-        struct gb_storage *storage = storage_of(GB_CONTAINER(link, struct gb_recent, link));
+    GB_LIST_EACH(&device->recency.dirty, struct gb_storage, storage, recent.link) {
         enum begun begun = storage->out ? STARTED : begin_out(spill, storage, demand, skipped > 0);
 
         if (begun == LATER)
@@ -542,9 +533,7 @@ static struct gb_recent *next_to_leave(const struct gb_spill *spill, const struc
     if (!oldest || !oldest->needed || demand->reserve == 0 ||
         oldest->bytes <= gb_spill_room_below(spill, device, demand->reserve))
         return oldest;
-    GB_LIST_EACH(&device->recency.clean, link) {
-        struct gb_recent *recent = GB_CONTAINER(link, struct gb_recent, link);
-
+    GB_LIST_EACH(&device->recency.clean, struct gb_recent, recent, link) {
         if (!recent->needed)
             return recent;
         if (++looked == LOOK_AT)
@@ -568,9 +557,7 @@ static enum gb_room recall(struct gb_spill *spill, struct gb_storage *storage, u
 
     if (bytes < storage->device->capacity / RECALL_PART)
         bytes = storage->device->capacity / RECALL_PART;
-    GB_LIST_EACH(list, link) {
-        struct gb_storage *other = storage_of(GB_CONTAINER(link, struct gb_recent, link));
-
+    GB_LIST_EACH(list, struct gb_storage, other, recent.link) {
         if (coming >= bytes || ++looked > RECALL_AHEAD)
             break;
         coming += other->bytes;
@@ -691,9 +678,8 @@ static void give_up_restore(struct gb_move *move)
     give_up_copy(move->from);
     if (best_copy(storage) || gb_list_empty(&storage->objects))
         return;
-    GB_LIST_EACH(&storage->objects, link)
-        gb_log(GB_LOG_ERROR, "object lost",
-               GB_LOG_TEXT("name", GB_CONTAINER(link, struct gb_object, of_storage)->name),
+    GB_LIST_EACH(&storage->objects, struct gb_object, object, of_storage)
+        gb_log(GB_LOG_ERROR, "object lost", GB_LOG_TEXT("name", object->name),
                GB_LOG_TEXT("why", move->error.message));
     gb_registry_lose(spill->registry, storage, GB_EVENT_WITHDRAWN);
 }

@@ -100,9 +100,7 @@ uint64_t gb_making_count(const struct gb_store *store, const struct gb_user *use
 {
     uint64_t count = 0;
 
-    GB_LIST_EACH(&store->making, link) {
-        const struct gb_making_job *job = GB_CONTAINER(link, struct gb_making_job, of_store);
-
+    GB_LIST_EACH(&store->making, const struct gb_making_job, job, of_store) {
         if (job->user == user)
             count += job->kind == GB_SEGMENT_ADOPTED ? job->count : 1;
     }
@@ -183,9 +181,7 @@ int gb_making_begin(struct gb_placing *placing, enum gb_segment_kind kind, uint6
 
 bool gb_making_comes(const struct gb_store *store, const struct gb_domain_key *key, uint64_t bytes)
 {
-    GB_LIST_EACH(&store->making, link) {
-        const struct gb_making_job *job = GB_CONTAINER(link, struct gb_making_job, of_store);
-
+    GB_LIST_EACH(&store->making, const struct gb_making_job, job, of_store) {
         if (job->kind == GB_SEGMENT_SHARED && job->bytes >= bytes &&
             gb_domain_key_same(&job->key, key))
             return true;
@@ -201,9 +197,7 @@ static uint64_t largest_of(const struct gb_domain *domain)
 {
     uint64_t largest = 0;
 
-    GB_LIST_EACH(&domain->shared, link) {
-        const struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, place);
-
+    GB_LIST_EACH(&domain->shared, const struct gb_segment, segment, place) {
         if (segment->bytes > largest)
             largest = segment->bytes;
     }
@@ -267,9 +261,7 @@ uint64_t gb_making_trim(struct gb_store *store, struct gb_device *device,
 {
     uint64_t going = 0;
 
-    GB_LIST_EACH(&store->making, link) {
-        struct gb_making_job *job = GB_CONTAINER(link, struct gb_making_job, of_store);
-
+    GB_LIST_EACH(&store->making, struct gb_making_job, job, of_store) {
         if (going >= bytes)
             break;
         if (job->kind == GB_SEGMENT_ADOPTED || job->key.device != device || job->waiting ||

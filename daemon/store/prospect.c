@@ -65,11 +65,11 @@ static void count_leaving(const struct gb_store *store, const struct gb_storage 
 static void look_through(const struct gb_store *store, const struct gb_link *list,
                          struct prospect *prospect)
 {
-    GB_LIST_EACH(list, link) {
+    GB_LIST_EACH(list, struct gb_storage, storage, recent.link) {
         if (prospect->fits || prospect->free >= prospect->enough || prospect->looked == LOOK_LIMIT)
             return;
         prospect->looked++;
-        count_leaving(store, GB_CONTAINER(link, struct gb_storage, recent.link), prospect);
+        count_leaving(store, storage, prospect);
     }
 }
 
@@ -78,13 +78,11 @@ static void ask_for(struct gb_store *store, struct gb_segment *segment, uint64_t
 {
     bool overdue = segment->asked_ms && now - segment->asked_ms >= store->unmap_ms;
 
-    GB_LIST_EACH(&segment->mappings, link) {
-        struct gb_mapper *mapper = GB_CONTAINER(link, struct gb_mapping, of_segment)->mapper;
-
+    GB_LIST_EACH(&segment->mappings, struct gb_mapping, mapping, of_segment) {
         if (overdue)
-            store->overdue(store->retire_arg, mapper);
+            store->overdue(store->retire_arg, mapping->mapper);
         else if (!segment->asked_ms)
-            store->retire(store->retire_arg, mapper, segment);
+            store->retire(store->retire_arg, mapping->mapper, segment);
     }
     if (!segment->asked_ms)
         segment->asked_ms = segment->device->asked_ms = now;
@@ -95,9 +93,7 @@ static void ask_in(struct gb_store *store, const struct gb_link *list, uint64_t 
 {
     uint64_t now = gb_now_ms();
 
-    GB_LIST_EACH(list, link) {
-        struct gb_storage *storage = GB_CONTAINER(link, struct gb_storage, recent.link);
-
+    GB_LIST_EACH(list, struct gb_storage, storage, recent.link) {
         for (unsigned i = 0; *missing > 0 && i < storage->placement_count; i++) {
             struct gb_segment *segment = storage->placements[i].segment;
 
@@ -161,9 +157,8 @@ uint64_t gb_store_press(struct gb_store *store, struct gb_device *device, uint64
         if (now_ms < at)
             return at < next ? at : next;
         gb_list_remove(&segment->place);
-        GB_LIST_EACH(&segment->mappings, link)
-            store->overdue(store->retire_arg,
-                           GB_CONTAINER(link, struct gb_mapping, of_segment)->mapper);
+        GB_LIST_EACH(&segment->mappings, struct gb_mapping, mapping, of_segment)
+            store->overdue(store->retire_arg, mapping->mapper);
     }
     return next;
 }

@@ -5,16 +5,11 @@
 
 #include "daemon/store/storage.h"
 
-static struct gb_stake *stake_at(struct gb_link *link)
-{
-    return GB_CONTAINER(link, struct gb_stake, of_storage);
-}
-
 static struct gb_stake *find(const struct gb_storage *storage, const struct gb_user *user)
 {
-    GB_LIST_EACH(&storage->stakes, link)
-        if (stake_at(link)->user == user)
-            return stake_at(link);
+    GB_LIST_EACH(&storage->stakes, struct gb_stake, stake, of_storage)
+        if (stake->user == user)
+            return stake;
     return NULL;
 }
 
@@ -67,9 +62,7 @@ static void add(uint64_t *account, uint64_t bytes, bool entered)
    past its quota now. */
 static void list(struct gb_storage *storage)
 {
-    GB_LIST_EACH(&storage->stakes, link) {
-        struct gb_stake *stake = stake_at(link);
-
+    GB_LIST_EACH(&storage->stakes, struct gb_stake, stake, of_storage) {
         if (storage->named > 0 || stake->leases == 0) {
             gb_list_remove(&stake->of_user);
         } else if (!gb_list_linked(&stake->of_user)) {
@@ -86,9 +79,7 @@ static void count(struct gb_storage *storage, bool entered)
     bool makers = counts_for(storage, &storage->maker);
     unsigned i = storage->device->index;
 
-    GB_LIST_EACH(&storage->stakes, link) {
-        struct gb_stake *stake = stake_at(link);
-
+    GB_LIST_EACH(&storage->stakes, struct gb_stake, stake, of_storage) {
         if (!counts_for(storage, stake))
             continue;
         add(&stake->user->bytes[i], storage->charged, entered);

@@ -212,9 +212,7 @@ uint64_t gb_segment_retire(struct gb_store *store, struct gb_segment *segment)
     gb_list_append(&segment->device->retiring, &segment->place);
     if (segment->block)
         gb_arena_close(segment->domain->arena, segment->block);
-    GB_LIST_EACH(&segment->mappings, link) {
-        struct gb_mapping *mapping = GB_CONTAINER(link, struct gb_mapping, of_segment);
-
+    GB_LIST_EACH(&segment->mappings, struct gb_mapping, mapping, of_segment) {
         store->retire(store->retire_arg, mapping->mapper, segment);
     }
     return 0;
@@ -227,9 +225,7 @@ static uint64_t trim(struct gb_store *store, struct gb_device *device, const str
     uint64_t freed = 0, going = gb_making_trim(store, device, user, bytes);
 
     for (int mapped = 0; mapped < 2; mapped++)
-        GB_LIST_EACH(&store->empties, link) {
-            struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
-
+        GB_LIST_EACH(&store->empties, struct gb_segment, segment, empties) {
             if (going >= bytes)
                 break;
             if (segment->device != device || segment->kept || (user && segment->user != user) ||
@@ -259,9 +255,7 @@ uint64_t gb_store_retire_idle(struct gb_store *store, uint64_t now_ms)
             break;
         segment->empty_since_ms = now_ms;
     }
-    GB_LIST_EACH(&store->empties, link) {
-        struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
-
+    GB_LIST_EACH(&store->empties, struct gb_segment, segment, empties) {
         if (now_ms - segment->empty_since_ms < store->retire_after_ms)
             return segment->empty_since_ms + store->retire_after_ms;
         gb_segment_retire(store, segment);
@@ -304,8 +298,8 @@ static void segment_taken(struct gb_segment *segment)
 
 void gb_store_clear(struct gb_store *store)
 {
-    GB_LIST_EACH(&store->empties, link)
-        segment_destroy(store, GB_CONTAINER(link, struct gb_segment, empties));
+    GB_LIST_EACH(&store->empties, struct gb_segment, segment, empties)
+        segment_destroy(store, segment);
 }
 
 void gb_store_end(struct gb_store *store)
@@ -476,9 +470,7 @@ uint64_t gb_store_near(const struct gb_store *store, const struct gb_device *dev
 {
     uint64_t near = gb_device_free_bytes(device) + soon;
 
-    GB_LIST_EACH(&store->empties, link) {
-        const struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
-
+    GB_LIST_EACH(&store->empties, const struct gb_segment, segment, empties) {
         if (near >= enough)
             break;
         if (segment->device == device && gb_list_empty(&segment->mappings))
@@ -492,9 +484,7 @@ static struct gb_segment *find_spare(struct gb_domain *domain, uint64_t bytes, u
 {
     struct gb_segment *best = NULL;
 
-    GB_LIST_EACH(&domain->spares, link) {
-        struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, place);
-
+    GB_LIST_EACH(&domain->spares, struct gb_segment, segment, place) {
         if (segment->bytes >= bytes && segment->bytes - bytes <= waste &&
             (!best || segment->bytes < best->bytes))
             best = segment;

@@ -220,8 +220,8 @@ uint64_t gb_users_excess(const struct gb_users *users, const struct gb_device *d
 {
     uint64_t excess = 0;
 
-    GB_LIST_EACH(&users->past, link)
-        excess += gb_user_excess(GB_CONTAINER(link, struct gb_user, of_past), device);
+    GB_LIST_EACH(&users->past, struct gb_user, user, of_past)
+        excess += gb_user_excess(user, device);
     return excess;
 }
 

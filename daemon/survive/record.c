@@ -68,9 +68,7 @@ static void put_writers(struct gb_writer *writer, const struct gb_object *object
 {
     put_u64(writer, object->live.generation);
     put_u64(writer, object->live.writers);
-    GB_LIST_EACH(&object->live.writing, link) {
-        const struct gb_lease *lease = GB_CONTAINER(link, const struct gb_lease, of_writing);
-
+    GB_LIST_EACH(&object->live.writing, const struct gb_lease, lease, of_writing) {
         put_u64(writer, (uint64_t)lease->holder->pid);
         put_u64(writer, lease->holder->started);
         put_u64(writer, lease->holder->session);
@@ -133,8 +131,8 @@ static uint64_t count_durable(const struct gb_storage *storage)
 
     if (storage->share == GB_SHARE_IPC && storage->resident)
         return 0;
-    GB_LIST_EACH(&storage->objects, link)
-        count += is_durable(GB_CONTAINER(link, struct gb_object, of_storage));
+    GB_LIST_EACH(&storage->objects, struct gb_object, object, of_storage)
+        count += is_durable(object);
     return count;
 }
 
@@ -142,8 +140,8 @@ static uint64_t count_named(const struct gb_storage *storage)
 {
     uint64_t count = 0;
 
-    GB_LIST_EACH(&storage->objects, link)
-        count += GB_CONTAINER(link, struct gb_object, of_storage)->named;
+    GB_LIST_EACH(&storage->objects, struct gb_object, object, of_storage)
+        count += object->named;
     return count;
 }
 
@@ -176,9 +174,7 @@ uint32_t gb_record_storage(struct gb_writer *writer, const struct gb_storage *st
     put_u64(writer, storage->size);
     put_places(writer, storage);
     put_u64(writer, durable > 0 ? durable : count_named(storage));
-    GB_LIST_EACH(&storage->objects, link) {
-        const struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
-
+    GB_LIST_EACH(&storage->objects, const struct gb_object, object, of_storage) {
         if (durable > 0 ? is_durable(object) : object->named)
             put_object(writer, object, now_ms, durable > 0);
     }

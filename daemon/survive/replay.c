@@ -227,8 +227,8 @@ static void note_lost(struct gb_replay *replay, const struct gb_journal_record *
     if (record->type != 0)
         return;
     replay->lost += replay->storage_records.count;
-    GB_LIST_EACH(&replay->records, link)
-        drop(&replay->storage_records, GB_CONTAINER(link, struct record, of_all));
+    GB_LIST_EACH(&replay->records, struct record, one, of_all)
+        drop(&replay->storage_records, one);
 }
 
 static int read_record(const struct gb_journal_record *record, void *arg, struct gb_error *error)
@@ -306,8 +306,7 @@ static int read_segments(struct gb_replay *replay, struct gb_error *error)
     replay->segments = calloc(replay->segment_records.count + 1, sizeof(*replay->segments));
     if (!replay->segments)
         return gb_fail_memory(error);
-    GB_LIST_EACH(&replay->segment_list, link) {
-        const struct record *record = GB_CONTAINER(link, struct record, of_all);
+    GB_LIST_EACH(&replay->segment_list, const struct record, record, of_all) {
         struct gb_replayed_segment *segment = &replay->segments[replay->segment_count++];
 
         segment->disbelieved = !read_segment(replay, segment, record);
@@ -623,8 +622,7 @@ static int read_storages(struct gb_replay *replay, struct gb_error *error)
     if (!replay->storages)
         return gb_fail_memory(error);
     gb_writer_init(&writer, 0);
-    GB_LIST_EACH(&replay->records, link) {
-        const struct record *record = GB_CONTAINER(link, struct record, of_all);
+    GB_LIST_EACH(&replay->records, const struct record, record, of_all) {
         struct gb_replayed_storage *storage = &replay->storages[replay->storage_count++];
         struct gb_error why = {.code = 0};
 
@@ -680,8 +678,8 @@ int gb_replay_read(struct gb_replay *replay, struct gb_journal *journal, int fd,
 
 static void free_records(struct gb_hash_table *table, struct gb_link *all)
 {
-    GB_LIST_EACH(all, link)
-        free(GB_CONTAINER(link, struct record, of_all));
+    GB_LIST_EACH(all, struct record, record, of_all)
+        free(record);
     gb_hash_end(table);
 }
 

@@ -686,15 +686,15 @@ static int compare_objects(const void *a, const void *b)
    name. */
 static bool is_as_recorded(const struct gb_replayed_storage *replayed)
 {
-    const struct gb_replayed_object *object = replayed->objects;
+    const struct gb_replayed_object *recorded = replayed->objects;
 
     if (replayed->amended)
         return false;
     for (int i = 0; i < GB_TIERS; i++)
         if (replayed->copies[i].there && !replayed->storage->copies[i])
             return false;
-    GB_LIST_EACH(&replayed->storage->objects, link)
-        if (GB_CONTAINER(link, struct gb_object, of_storage)->named != object++->named)
+    GB_LIST_EACH(&replayed->storage->objects, struct gb_object, object, of_storage)
+        if (object->named != recorded++->named)
             return false;
     return true;
 }

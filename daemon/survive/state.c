@@ -499,13 +499,9 @@ int gb_state_clean_disk(struct gb_state *state, struct gb_error *error)
     if (!kept)
         return gb_fail_memory(error);
     gb_spill_dir_set_instance(disk->dir, state->instance);
-    GB_LIST_EACH(&state->storages, link) {
-        const struct gb_copy *copy =
-            GB_CONTAINER(link, struct gb_storage, of_state)->copies[GB_TIER_DISK];
-
-        if (copy && count < disk->copies)
-            kept[count++] = gb_copy_where(copy);
-    }
+    GB_LIST_EACH(&state->storages, struct gb_storage, storage, of_state)
+        if (storage->copies[GB_TIER_DISK] && count < disk->copies)
+            kept[count++] = gb_copy_where(storage->copies[GB_TIER_DISK]);
     r = gb_tier_clean(disk, kept, count, error);
     free(kept);
     if (gb_arena_block_empty(disk->block))

@@ -305,8 +305,8 @@ static char *describe(const struct gb_server *server)
     DEMAND(text != NULL);
     for (size_t i = 0; i < state->object_count; i++)
         describe_object(text, state->objects[i]);
-    GB_LIST_EACH(&state->grace.leases, link) {
-        const struct gb_object *object = GB_CONTAINER(link, struct gb_lease, of_holder)->object;
+    GB_LIST_EACH(&state->grace.leases, struct gb_lease, lease, of_holder) {
+        const struct gb_object *object = lease->object;
 
         if (object->version == 0) /* a range that is being written to */
             describe_object(text, object);
@@ -316,9 +316,7 @@ static char *describe(const struct gb_server *server)
                 state->withdrawn[i]->version,
                 (int)(state->withdrawn[i]->name_length + state->withdrawn[i]->text_length),
                 state->withdrawn[i]->name);
-    GB_LIST_EACH(&server->devices[0]->segment_list, link) {
-        const struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, of_device);
-
+    GB_LIST_EACH(&server->devices[0]->segment_list, const struct gb_segment, segment, of_device) {
         fprintf(text, "segment %" PRIu64 " of %u, %u, %" PRIu64 "\n", segment->id,
                 segment->user->uid, segment->kind, segment->bytes);
     }

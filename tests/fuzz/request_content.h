@@ -118,9 +118,7 @@ static void content_check(const struct gb_object *object)
 
 static void content_of_leases(const struct gb_holder *holder)
 {
-    GB_LIST_EACH(&holder->leases, link) {
-        const struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_holder);
-
+    GB_LIST_EACH(&holder->leases, const struct gb_lease, lease, of_holder) {
         if (lease->object->version > 0)
             content_check(lease->object);
         else
@@ -134,8 +132,8 @@ static void content_turn(const struct gb_server *server)
     for (const struct gb_name *name = gb_names_lower(&server->registry.names, "", 0, false); name;
          name = gb_names_next(name))
         content_check(GB_CONTAINER(name, struct gb_object, index));
-    GB_LIST_EACH(&server->sessions, link)
-        content_of_leases(&GB_CONTAINER(link, struct gb_session, of_server)->holder);
+    GB_LIST_EACH(&server->sessions, struct gb_session, session, of_server)
+        content_of_leases(&session->holder);
     content_of_leases(&server->state.grace);
 }
 

@@ -165,6 +165,8 @@ FOR_ROOMS_ABOVE = {
     "gb_method_count": "one for each method", "gb_service": "functions handed down",
     "gb_device.moving": "an account", "gb_device.freeing": "an account", "gb_device.mapped": "an account",
     "gb_device.pinned_leased": "an account", "gb_device.needed_ms": "of that account", "gb_device.asked_ms": "the same",
+    "gb_device.segment_list": "the store's", "gb_device.retiring": "the same", "gb_storage.objects": "whose place it is",
+    "gb_storage.idles": "its idle leases", "gb_storage.of_state": "the journal's", "gb_watches.news": "watches",
     "gb_copy.storage": "whose it is", "gb_storage.number": "the journal's",
     "gb_device.stages": "memory of the lanes", "gb_device.stage_pinned": "the same", "gb_storage.out": "moves",
     "gb_storage.failure": "of the last move", "gb_storage.in": "moves", "gb_storage.used_ms": "a figure",

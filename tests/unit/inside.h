@@ -148,9 +148,7 @@ static inline void peer_close(struct peer *peer)
 /* A peer's session; NULL if it has ended. */
 static inline struct gb_session *peer_session(const struct inside *inside, const struct peer *peer)
 {
-    GB_LIST_EACH(&inside->server.sessions, link) {
-        struct gb_session *session = GB_CONTAINER(link, struct gb_session, of_server);
-
+    GB_LIST_EACH(&inside->server.sessions, struct gb_session, session, of_server) {
         if (session->id == peer->id)
             return session;
     }
@@ -361,9 +359,7 @@ static inline unsigned count_payers(const struct gb_storage *storage)
 {
     unsigned named = 0, holding = 0;
 
-    GB_LIST_EACH(&storage->stakes, link) {
-        const struct gb_stake *stake = GB_CONTAINER(link, struct gb_stake, of_storage);
-
+    GB_LIST_EACH(&storage->stakes, const struct gb_stake, stake, of_storage) {
         named += stake->names > 0;
         holding += stake->leases > 0;
     }
@@ -416,9 +412,7 @@ static inline void count_object(struct inside_count *count, const struct gb_obje
 
     if (!inside_add(&count->objects, object) || !inside_add(&count->storages, storage))
         return;
-    GB_LIST_EACH(&storage->objects, link) {
-        const struct gb_object *of = GB_CONTAINER(link, struct gb_object, of_storage);
-
+    GB_LIST_EACH(&storage->objects, const struct gb_object, of, of_storage) {
         objects++;
         leases += of->lease_count - of->idle_count;
         idle += of->idle_count;
@@ -432,7 +426,7 @@ static inline void count_object(struct inside_count *count, const struct gb_obje
     holds += leases + pins;
     /* Moves have references, waits have references and holds. */
     workers = (uint64_t)(storage->out != NULL) + (storage->in != NULL);
-    GB_LIST_EACH(&storage->idles, link)
+    GB_LIST_EACH(&storage->idles, struct gb_lease, lease, of_idle)
         idles++;
     DEMAND(idles == idle && (storage->resident || idle == 0));
     DEMAND(storage->leases == leases && storage->pins == pins && storage->needs == needs);
@@ -448,8 +442,7 @@ static inline void check_page(const struct gb_holder *holder)
 
     if (!holder->page)
         return;
-    GB_LIST_EACH(&holder->leases, link) {
-        const struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_holder);
+    GB_LIST_EACH(&holder->leases, const struct gb_lease, lease, of_holder) {
         uint64_t slot = lease->slot ? holder->page->slots[lease->slot - 1] : 0;
 
         DEMAND(slot == 0 || (slot == lease->id && lease->object->current));
@@ -468,9 +461,7 @@ static inline uint64_t count_leases(struct inside_count *count, const struct gb_
 {
     uint64_t leases = 0, idle = 0, unsealed = 0;
 
-    GB_LIST_EACH(&holder->leases, link) {
-        const struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_holder);
-
+    GB_LIST_EACH(&holder->leases, const struct gb_lease, lease, of_holder) {
         leases++;
         idle += lease->idle_ms > 0;
         DEMAND(lease->slot || !lease->idle_ms);
@@ -489,9 +480,9 @@ static inline uint64_t count_leases(struct inside_count *count, const struct gb_
    does. */
 static inline uint64_t count_left(struct inside_count *count, const struct gb_session *session)
 {
-    GB_LIST_EACH(&session->mapper.mappings, link) {
+    GB_LIST_EACH(&session->mapper.mappings, struct gb_mapping, mapping, of_mapper) {
         count->mappings++;
-        count_segment(count, GB_CONTAINER(link, struct gb_mapping, of_mapper)->segment);
+        count_segment(count, mapping->segment);
     }
     return count_leases(count, &session->holder);
 }
@@ -503,9 +494,7 @@ static inline uint64_t check_share(const struct gb_user_share *share,
     uint64_t queued = 0;
 
     DEMAND(share->provider == provider && share->count > 0);
-    GB_LIST_EACH(&share->queued, link) {
-        const struct gb_missing *missing = GB_CONTAINER(link, struct gb_missing, turn);
-
+    GB_LIST_EACH(&share->queued, const struct gb_missing, missing, turn) {
         DEMAND(!missing->provider && missing->share == share);
         queued++;
     }
@@ -522,9 +511,7 @@ static inline void check_provider(const struct gb_session *session)
     const struct gb_provider *provider = &session->provider;
     uint64_t asked = 0, prefixes = 0, given_up = 0;
 
-    GB_LIST_EACH(&provider->asked, link) {
-        const struct gb_missing *missing = GB_CONTAINER(link, struct gb_missing, turn);
-
+    GB_LIST_EACH(&provider->asked, const struct gb_missing, missing, turn) {
         DEMAND(missing->provider == provider && !missing->declined && missing->count > 0);
         DEMAND(gb_missing_find(&session->server->missings, missing->name, missing->name_length) ==
                missing);
@@ -532,12 +519,11 @@ static inline void check_provider(const struct gb_session *session)
         given_up += missing->share->provider == NULL;
     }
     DEMAND(asked == provider->asked_count);
-    GB_LIST_EACH(&provider->shares, of_provider)
-        asked -= check_share(GB_CONTAINER(of_provider, const struct gb_user_share, of_provider),
-                             provider);
+    GB_LIST_EACH(&provider->shares, const struct gb_user_share, share, of_provider)
+        asked -= check_share(share, provider);
     DEMAND(asked == given_up); /* each asked name is of one share */
-    GB_LIST_EACH(&provider->prefixes, link) {
-        DEMAND(GB_CONTAINER(link, struct gb_prefix, of_provider)->provider == provider);
+    GB_LIST_EACH(&provider->prefixes, struct gb_prefix, prefix, of_provider) {
+        DEMAND(prefix->provider == provider);
         prefixes++;
     }
     DEMAND(prefixes == provider->prefix_count);
@@ -555,14 +541,13 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
              ? UV_WRITABLE
              : 0);
 
-    GB_LIST_EACH(&session->watching.watches, link)
+    for (const struct gb_link *link = session->watching.watches.next;
+         link && link != &session->watching.watches; link = link->next)
         watches++;
-    GB_LIST_EACH(&session->waits, link)
+    GB_LIST_EACH(&session->waits, struct gb_wait, wait, of_session)
         waits++;
     DEMAND((session->input == GB_INPUT_HELD) == (session->task != NULL));
-    GB_LIST_EACH(&session->tasks, link) {
-        const struct gb_task *task = GB_CONTAINER(link, struct gb_task, of_session);
-
+    GB_LIST_EACH(&session->tasks, const struct gb_task, task, of_session) {
         if (task->storage && inside_add(&count->storages, task->storage))
             count_storage(count, task->storage, 0, 0, false);
     }
@@ -594,9 +579,7 @@ static inline void check_nameless(const struct gb_user *user, const struct gb_de
     bool past = gb_user_excess(user, device) > 0;
     uint64_t bytes = 0;
 
-    GB_LIST_EACH(&user->nameless_stakes[0], link) {
-        const struct gb_stake *stake = GB_CONTAINER(link, struct gb_stake, of_user);
-
+    GB_LIST_EACH(&user->nameless_stakes[0], const struct gb_stake, stake, of_user) {
         DEMAND(stake->user == user && stake->leases > 0 && stake->storage->named == 0);
         bytes += stake->storage->charged;
     }
@@ -611,9 +594,7 @@ static inline void check_users(const struct inside_count *count, uint64_t sessio
     uint64_t of_sessions = 0, objects = 0, segments = 0, bytes = 0, waits = 0,
              stocks[GB_STOCKS] = {0};
 
-    GB_LIST_EACH(&count->server->store.users.all, link) {
-        const struct gb_user *user = GB_CONTAINER(link, struct gb_user, of_users);
-
+    GB_LIST_EACH(&count->server->store.users.all, const struct gb_user, user, of_users) {
         check_nameless(user, device);
         of_sessions += user->has[GB_QUOTA_SESSIONS];
         objects += user->has[GB_QUOTA_OBJECTS];
@@ -690,26 +671,24 @@ static inline void inside_check(const struct inside *inside)
         for (; object && object->named; object = gb_object_older(object))
             count_object(&count, object);
     }
-    GB_LIST_EACH(&server->registry.orphans, link) /* until the next turn */
-        count_object(&count, GB_CONTAINER(link, struct gb_object, of_name));
-    GB_LIST_EACH(&server->sessions, link) {
+    GB_LIST_EACH(&server->registry.orphans, struct gb_object, object, of_name)
+        count_object(&count, object); /* until the next turn */
+    GB_LIST_EACH(&server->sessions, struct gb_session, session, of_server) {
         sessions++;
-        count_session(&count, GB_CONTAINER(link, struct gb_session, of_server));
+        count_session(&count, session);
     }
-    GB_LIST_EACH(&server->turns.leaving, link) {
-        const struct gb_session *session = GB_CONTAINER(link, struct gb_session, leaving);
-
+    GB_LIST_EACH(&server->turns.leaving, const struct gb_session, session, leaving) {
         if (gb_session_has_ended(session))
             count_left(&count, session);
     }
     DEMAND(count_leases(&count, &server->state.grace) == 0);
-    GB_LIST_EACH(&server->registry.stragglers, link) {
-        const struct gb_holder *left = &GB_CONTAINER(link, struct gb_straggler, link)->holder;
+    GB_LIST_EACH(&server->registry.stragglers, struct gb_straggler, straggler, link) {
+        const struct gb_holder *left = &straggler->holder;
 
         DEMAND(left->count > 0 && count_leases(&count, left) == left->count);
     }
-    GB_LIST_EACH(&store->empties, link)
-        count_segment(&count, GB_CONTAINER(link, struct gb_segment, empties));
+    GB_LIST_EACH(&store->empties, struct gb_segment, segment, empties)
+        count_segment(&count, segment);
 
     DEMAND(sessions == server->session_count);
     DEMAND(count.leases == server->registry.leases.count);
@@ -724,8 +703,8 @@ static inline void inside_check(const struct inside *inside)
     check_device(&count, device, all, inside->overfull);
     check_users(&count, sessions, all);
     DEMAND(gb_list_empty(&server->waits.woken) && gb_list_empty(&server->missings.woken));
-    GB_LIST_EACH(&server->missings.providers.nobodys, link)
-        DEMAND(GB_CONTAINER(link, struct gb_missing, turn)->by_nobody);
+    GB_LIST_EACH(&server->missings.providers.nobodys, struct gb_missing, missing, turn)
+        DEMAND(missing->by_nobody);
     free(count.objects.items);
     free(count.storages.items);
     free(count.segments.items);

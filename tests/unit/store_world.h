@@ -171,9 +171,7 @@ static inline void check(void)
         }
     }
     for (unsigned i = 0; i < MAPPERS; i++)
-        GB_LIST_EACH(&world.mappers[i].mappings, link) {
-            const struct gb_mapping *mapping = GB_CONTAINER(link, struct gb_mapping, of_mapper);
-
+        GB_LIST_EACH(&world.mappers[i].mappings, const struct gb_mapping, mapping, of_mapper) {
             mappings++;
             assert_ptr_equal(gb_store_segment(&world.store, mapping->segment->id),
                              mapping->segment);

@@ -374,9 +374,7 @@ TEST(test_segments_run_empty)
         while (gb_arena_alloc(arena, some_bytes(&random, 21), &live[at]) == 1)
             assert_non_null(gb_arena_add(arena, SEGMENT, NULL));
     }
-    GB_LIST_EACH(&arena->blocks, link) {
-        const struct gb_arena_block *block = GB_CONTAINER(link, struct gb_arena_block, link);
-
+    GB_LIST_EACH(&arena->blocks, const struct gb_arena_block, block, link) {
         empty += gb_arena_block_empty(block) ? block->bytes : 0;
     }
     gb_arena_stats(arena, &stats);

@@ -310,9 +310,7 @@ ASK(ask_stats, "stats", "")
 
 static void give_users(uint64_t bytes)
 {
-    GB_LIST_EACH(&inside.server.store.users.all, link) {
-        struct gb_user *user = GB_CONTAINER(link, struct gb_user, of_users);
-
+    GB_LIST_EACH(&inside.server.store.users.all, struct gb_user, user, of_users) {
         if (user->uid >= 100000)
             user->bytes[0] = bytes;
     }

@@ -108,7 +108,8 @@ static void check_kind(const struct world *world, int list, bool clean, uint64_t
                        uint64_t *bytes)
 {
     const struct gb_recency *recency = &world->lists[list];
-    const struct gb_link *head = clean ? &recency->clean : &recency->dirty, *link = head->next;
+    const struct gb_link *head = clean ? &recency->clean : &recency->dirty;
+    const struct gb_link *link = gb_list_first(head);
     uint64_t last = 0;
     int oldest;
 

@@ -721,8 +721,8 @@ static unsigned recalled_of(const struct gb_storage *storage)
 {
     unsigned recalled = 0;
 
-    GB_LIST_EACH(&storage->idles, link)
-        recalled += GB_CONTAINER(link, struct gb_lease, of_idle)->recalled_ms > 0;
+    GB_LIST_EACH(&storage->idles, const struct gb_lease, lease, of_idle)
+        recalled += lease->recalled_ms > 0;
     return recalled;
 }
 
@@ -749,8 +749,7 @@ TEST_WITH(test_recall_in_parts, NULL, tear_down)
                  i);
         expect(&peer, request, "version");
     }
-    GB_LIST_EACH(&storage->objects, link) {
-        struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
+    GB_LIST_EACH(&storage->objects, struct gb_object, object, of_storage) {
         struct gb_holder *holder = &peer_session(&inside, &peer)->holder;
         struct gb_lease *lease = gb_lease_new(registry, object, holder, false, 5);
 
