@@ -536,11 +536,6 @@ void *gb_range_owner(const struct gb_range *range)
     return range->block->owner;
 }
 
-struct gb_arena_block *gb_range_block(const struct gb_range *range)
-{
-    return range->block;
-}
-
 void gb_arena_stats(const struct gb_arena *arena, struct gb_arena_stats *stats)
 {
     *stats = arena->stats;

@@ -60,7 +60,6 @@ uint64_t gb_range_leave(struct gb_range *range, uint64_t look);
 uint64_t gb_range_offset(const struct gb_range *range);
 uint64_t gb_range_bytes(const struct gb_range *range); /* rounded up to the granule */
 void *gb_range_owner(const struct gb_range *range);    /* of its block */
-struct gb_arena_block *gb_range_block(const struct gb_range *range);
 
 struct gb_arena_stats {
     uint64_t blocks, bytes;             /* segments */

@@ -134,7 +134,7 @@ static void allocate(struct world *world, uint64_t bytes)
     world->count++;
     model->range = range;
     model->block = gb_range_owner(range);
-    assert_ptr_equal(gb_range_block(range), model->block->block);
+    assert_ptr_equal(range->block, model->block->block);
     assert_false(model->block->closed);
     assert_int_equal(gb_range_bytes(range), wanted * GB_ARENA_GRANULE);
     assert_int_equal(gb_range_offset(range) % GB_ARENA_GRANULE, 0);
@@ -298,7 +298,7 @@ TEST(test_own_segments)
             less = gb_arena_add(arena, bytes - GB_ARENA_GRANULE, NULL);
         block = gb_arena_add(arena, bytes, &random);
         range = must_alloc(arena, bytes - i % GB_ARENA_GRANULE);
-        assert_ptr_equal(gb_range_block(range), block);
+        assert_ptr_equal(range->block, block);
         assert_ptr_equal(gb_range_owner(range), &random);
         assert_int_equal(gb_range_offset(range), 0);
         assert_int_equal(gb_arena_block_used(block), bytes);
@@ -331,22 +331,22 @@ TEST(test_oldest_first)
 
     assert_int_equal(class_of(71 * GB_ARENA_GRANULE), class_of(70 * GB_ARENA_GRANULE));
     first = must_alloc(arena, 70 * GB_ARENA_GRANULE);
-    assert_ptr_equal(gb_range_block(first), old);
+    assert_ptr_equal(first->block, old);
     gb_range_free(arena, first);
     first = must_alloc(arena, 33 * GB_ARENA_GRANULE);
-    assert_ptr_equal(gb_range_block(first), small);
+    assert_ptr_equal(first->block, small);
     gb_range_free(arena, first);
 
     first = must_alloc(arena, 64 * GB_ARENA_GRANULE); /* leaves 7 in old */
     second = must_alloc(arena, GB_ARENA_GRANULE);
     third = must_alloc(arena, GB_ARENA_GRANULE);
-    assert_ptr_equal(gb_range_block(first), old);
+    assert_ptr_equal(first->block, old);
     assert_int_equal(gb_range_offset(second), 64 * GB_ARENA_GRANULE);
     assert_int_equal(gb_range_offset(third), 65 * GB_ARENA_GRANULE);
     gb_arena_close(arena, old);
     gb_range_free(arena, first);
     first = must_alloc(arena, 64 * GB_ARENA_GRANULE);
-    assert_ptr_equal(gb_range_block(first), tight);
+    assert_ptr_equal(first->block, tight);
     gb_arena_free(arena);
     assert_int_equal(failing_blocks, 0);
 }
@@ -496,7 +496,7 @@ TEST(test_taking_places)
             assert_int_equal(gb_range_bytes(taken[j]), bytes);
             assert_int_equal(gb_arena_take(second, there, NULL, offset, bytes, &none), 1);
         }
-        here = kept ? gb_range_block(ranges[0]) : NULL;
+        here = kept ? ranges[0]->block : NULL;
         assert_true(!here || gb_arena_block_used(here) == gb_arena_block_used(there));
         assert_int_equal(gb_arena_take(second, there, NULL, BYTES - 256, 512, &none), 1);
         assert_int_equal(gb_arena_take(second, there, NULL, BYTES, 256, &none), 1);
