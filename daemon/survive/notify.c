@@ -10,9 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,9 +33,6 @@ struct gb_notice {
     char text[];
 };
 
-/* Of the file system that gives each process an inode, since Linux 6.9. */
-#define PIDFS_MAGIC 0x50494446
-
 /* ---- the environment ---- */
 
 /* Reads a variable's number: 1 and *value; 0 if the variable is not set; GPUBUF_E_INVALID. */
@@ -57,49 +51,16 @@ static int read_number(const char *variable, uint64_t *value, struct gb_error *e
     return gb_fail(error, GPUBUF_E_INVALID, "%s is \"%.64s\", which is no number", variable, text);
 }
 
-/* This process's inode, which a later process of the same pid does not have; 0: the kernel gives
-   processes none. */
-static uint64_t own_inode(void)
-{
-    int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
-    struct statfs file_system;
-    struct stat st;
-    uint64_t inode = 0;
-
-    if (fd < 0)
-        return 0;
-    if (fstatfs(fd, &file_system) == 0 && file_system.f_type == PIDFS_MAGIC && fstat(fd, &st) == 0)
-        inode = st.st_ino;
-    close(fd);
-    return inode;
-}
-
-/* 1 if the number in `variable` is ours, or the variable is not set; else 0; GPUBUF_E_INVALID. */
-static int is_for_us(const char *variable, uint64_t ours, struct gb_error *error)
-{
-    uint64_t value;
-    int r = read_number(variable, &value, error);
-
-    return r <= 0 ? (r < 0 ? r : 1) : value == ours;
-}
-
 /* ---- descriptors handed over ---- */
 
 /* 1 and how many descriptors were handed over to us; 0: none; GPUBUF_E_INVALID. */
 static int count_fds(uint64_t *count, struct gb_error *error)
 {
-    uint64_t pid, inode;
+    uint64_t pid;
     int r = read_number("LISTEN_PID", &pid, error);
 
     if (r <= 0 || pid != (uint64_t)getpid())
         return r < 0 ? r : 0;
-    r = getenv("LISTEN_PIDFDID") ? 1 : 0;
-    inode = r ? own_inode() : 0;
-    if (inode) {
-        r = is_for_us("LISTEN_PIDFDID", inode, error);
-        if (r <= 0)
-            return r;
-    }
     r = read_number("LISTEN_FDS", count, error);
     if (r > 0 && *count > INT_MAX - FIRST_FD)
         return gb_fail(error, GPUBUF_E_INVALID, "LISTEN_FDS is %" PRIu64 ", which is too many",
@@ -161,13 +122,13 @@ static int read_fds(struct gb_notify *notify, struct gb_error *error)
 
 static int read_watchdog(struct gb_notify *notify, struct gb_error *error)
 {
-    uint64_t usec;
+    uint64_t usec, pid = (uint64_t)getpid();
     int r = read_number("WATCHDOG_USEC", &usec, error);
 
     if (r <= 0)
         return r;
-    r = is_for_us("WATCHDOG_PID", (uint64_t)getpid(), error);
-    if (r > 0 && usec > 0)
+    r = read_number("WATCHDOG_PID", &pid, error);
+    if (r >= 0 && pid == (uint64_t)getpid() && usec > 0)
         notify->watchdog_ms = usec < 1000 ? 1 : usec / 1000;
     return r < 0 ? r : 0;
 }
@@ -401,15 +362,6 @@ int gb_notify_stopping(struct gb_notify *notify)
     return send_or_queue(notify, "STOPPING=1", -1);
 }
 
-int gb_notify_reloading(struct gb_notify *notify)
-{
-    char text[MESSAGE_BYTES];
-
-    /* The time tells the manager this reload from an earlier one. */
-    snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, gb_now_us());
-    return send_or_queue(notify, text, -1);
-}
-
 int gb_notify_watchdog(struct gb_notify *notify)
 {
     notify->beat = notify->socket >= 0;
@@ -427,14 +379,6 @@ int gb_notify_status(struct gb_notify *notify, const char *format, ...)
     vsnprintf(text + length, sizeof(text) - length, format, arguments);
     va_end(arguments);
     text[strcspn(text, "\r\n")] = '\0'; /* or it would be another assignment */
-    return send_or_queue(notify, text, -1);
-}
-
-int gb_notify_main_pid(struct gb_notify *notify, int pid)
-{
-    char text[MESSAGE_BYTES];
-
-    snprintf(text, sizeof(text), "MAINPID=%d", pid);
     return send_or_queue(notify, text, -1);
 }
 

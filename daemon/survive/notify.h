@@ -82,15 +82,11 @@ void gb_notify_drop(struct gb_notify *notify);
  */
 int gb_notify_ready(struct gb_notify *notify);
 int gb_notify_stopping(struct gb_notify *notify);
-/* To be followed by gb_notify_ready(). */
-int gb_notify_reloading(struct gb_notify *notify);
 /* A sign of life passes those that are queued. */
 int gb_notify_watchdog(struct gb_notify *notify);
 /* A line for people; cut at its first line break, and after some 500 bytes. */
 int gb_notify_status(struct gb_notify *notify, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Tells the manager the service's main process. */
-int gb_notify_main_pid(struct gb_notify *notify, int pid);
 /* Has the manager keep a duplicate of `fd` for a successor, until gb_notify_unstore(), even if it
    polls as hung up. Several may have the same name. GPUBUF_E_INVALID if the name is empty, too
    long, or has a colon or a character that is no printable ASCII. `fd` must stay open until the

@@ -233,15 +233,9 @@ bool gb_notify_has_sent(const struct gb_notify *notify, uint64_t number)
     }
 HAND_TOLD(gb_notify_ready)
 HAND_TOLD(gb_notify_stopping)
-HAND_TOLD(gb_notify_reloading)
 HAND_TOLD(gb_notify_watchdog)
 
 int gb_notify_status(struct gb_notify *notify, const char *format, ...)
-{
-    return 0;
-}
-
-int gb_notify_main_pid(struct gb_notify *notify, int pid)
 {
     return 0;
 }

@@ -101,8 +101,6 @@ static void received_nothing(void)
 TEST_WITH(test_what_it_is_told, begin, end)
 {
     struct gb_notify notify;
-    unsigned long long time;
-    char text[1024];
 
     begin_ok(&notify);
     assert_null(getenv("NOTIFY_SOCKET"));
@@ -112,12 +110,6 @@ TEST_WITH(test_what_it_is_told, begin, end)
     received("STATUS=serving 3");
     assert_int_equal(gb_notify_watchdog(&notify), 0);
     received("WATCHDOG=1");
-    assert_int_equal(gb_notify_reloading(&notify), 0);
-    receive(text, sizeof(text));
-    assert_int_equal(sscanf(text, "RELOADING=1\nMONOTONIC_USEC=%llu", &time), 1);
-    assert_true(time > 0);
-    assert_int_equal(gb_notify_main_pid(&notify, 77), 0);
-    received("MAINPID=77");
     assert_int_equal(gb_notify_stopping(&notify), 0);
     received("STOPPING=1");
     received_nothing();
@@ -473,33 +465,6 @@ TEST_WITH(test_take_what_is_for_others, begin, end_taking)
     with_fds(2, takes_none);
     hand_over("self", "2", NULL);
     unsetenv("LISTEN_FDS");
-    with_fds(2, takes_none);
-}
-
-static ino_t inode_of(pid_t pid)
-{
-    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
-    struct stat st = {0};
-
-    if (fd < 0)
-        return 0;
-    if (fstat(fd, &st) < 0)
-        st.st_ino = 0;
-    close(fd);
-    return st.st_ino;
-}
-
-/* Where the kernel gives processes inodes, a number that was used again is seen through. */
-TEST_WITH(test_take_by_inode, begin, end_taking)
-{
-    ino_t ours = inode_of(getpid());
-
-    if (ours == 0 || ours == inode_of(getppid())) {
-        print_message("skipped: this kernel gives processes no inodes of their own\n");
-        skip();
-    }
-    hand_over("self", "2", NULL);
-    setenv("LISTEN_PIDFDID", decimal((long long)ours), 1); /* not the child's */
     with_fds(2, takes_none);
 }
 
