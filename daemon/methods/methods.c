@@ -125,8 +125,6 @@ static void answer(struct gb_call *call, int r)
 {
     note(call, r);
     if (r < 0) {
-        if (call->method)
-            call->server->counts[call->index].errors++;
         if (call->error.code == GPUBUF_E_INTERNAL || call->error.code == GPUBUF_E_DEVICE)
             gb_log_limited(GB_LOG_ERROR, call->session->user->uid, "request failed",
                            GB_LOG_TEXT("method", call->method ? call->method->name : ""),
@@ -219,10 +217,10 @@ static int serve_message(struct gb_call *call)
         return GPUBUF_E_PROTOCOL;
     }
     if (message->r == 0) {
-        call->server->counts[call->index].calls++;
+        call->server->metrics.methods[call->index].calls++;
         r = run(call);
         if (r == GB_GOES_ON && !call->task)
-            call->server->counts[call->index].calls--; /* it is served again, as a task */
+            call->server->metrics.methods[call->index].calls--; /* it is served again, as a task */
         if (call->method != &gb_method_hello)
             call->session->greeted = true; /* hello can only come first */
     } else if (call->id.text || !message->request.method.text) {

@@ -156,10 +156,15 @@ static int handle_stats(struct gb_call *call, const void *p)
     write_devices(call);
     write_users(call);
     GB_WRITE_LITERAL(writer, ",\"methods\":{");
-    for (size_t i = 0; i < service->count; i++)
+    for (size_t i = 0; i < service->count; i++) {
+        const struct gb_method_metrics *method = &server->metrics.methods[i];
+        uint64_t errors = 0;
+
+        for (int k = 0; k < GB_METRICS_ERRORS; k++)
+            errors += method->errors[k];
         gb_write_format(writer, "%s\"%s\":{\"calls\":%" PRIu64 ",\"errors\":%" PRIu64 "}",
-                        i > 0 ? "," : "", service->name(i), server->counts[i].calls,
-                        server->counts[i].errors);
+                        i > 0 ? "," : "", service->name(i), method->calls, errors);
+    }
     GB_WRITE_LITERAL(writer, "}}");
     return GB_DONE;
 }

@@ -53,10 +53,6 @@ struct gb_waits {
     uint64_t made;                        /* struct gb_wait so far */
 };
 
-struct gb_method_count {
-    uint64_t calls, errors;
-};
-
 /* The loop's handles. */
 struct gb_handles {
     uv_poll_t listen, exits; /* exits: the registry's */
@@ -132,9 +128,8 @@ struct gb_server {
     struct gb_writer event_writer;
 
     uint64_t started_ms;
-    struct gb_trace *trace;         /* NULL: none was asked for */
-    uint64_t seq;                   /* the number of the last event */
-    struct gb_method_count *counts; /* one a method */
+    struct gb_trace *trace; /* NULL: none was asked for */
+    uint64_t seq;           /* the number of the last event */
     struct gb_metrics metrics;
 };
 

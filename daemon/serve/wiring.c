@@ -37,66 +37,61 @@ static void on_event(void *arg, enum gb_event event, struct gb_object *object)
     GB_PROBE3(event, gb_event_kind(event), &object->name[0], server->seq);
 }
 
-/* Asks a session to unmap a segment. */
-static void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segment *segment)
+/* Asks a session to end its use of something. */
+static void ask(struct gb_session *session, const char *method, const char *what, uint64_t id)
 {
-    struct gb_server *server = arg;
-    struct gb_writer *writer = &server->event_writer;
+    struct gb_writer *writer = &session->server->event_writer;
 
-    gb_waits_queue(server, segment->device)->retired_ms = gb_now_ms();
     gb_writer_reset(writer);
-    gb_rpc_begin_notification(writer, "segments.retire", 0);
-    gb_write_format(writer, "{\"segments\":[%llu]}", (unsigned long long)segment->id);
-    gb_rpc_end(writer);
-    gb_session_send(GB_CONTAINER(mapper, struct gb_session, mapper), writer, NULL, 0);
-}
-
-/* Asks a session to end a lease. If that is idle, it may also say that it is in use. */
-static void on_recall(void *arg, struct gb_lease *lease)
-{
-    struct gb_server *server = arg;
-    struct gb_writer *writer = &server->event_writer;
-    struct gb_session *session = GB_CONTAINER(lease->holder, struct gb_session, holder);
-
-    if (lease->holder->straggles || gb_session_has_ended(session))
-        return; /* its leases end by themselves */
-    gb_writer_reset(writer);
-    gb_rpc_begin_notification(writer, "leases.recall", 0);
-    gb_write_format(writer, "{\"leases\":[%llu]}", (unsigned long long)lease->id);
+    gb_rpc_begin_notification(writer, method, 0);
+    gb_write_format(writer, "{\"%s\":[%llu]}", what, (unsigned long long)id);
     gb_rpc_end(writer);
     gb_session_send(session, writer, NULL, 0);
 }
 
-/* Ends a session that was asked to unmap a segment and has not in time. */
-static void on_overdue(void *arg, struct gb_mapper *mapper)
+static void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segment *segment)
 {
-    struct gb_server *server = arg;
-    struct gb_session *session = GB_CONTAINER(mapper, struct gb_session, mapper);
-
-    if (gb_session_has_ended(session) || session->end_reason)
-        return; /* its mappings are being ended */
-    server->metrics.sessions_ended++;
-    gb_log_limited(GB_LOG_WARNING, session->user->uid,
-                   "session ended: it does not unmap what others lack",
-                   GB_LOG_NUMBER("session", session->id), GB_LOG_NUMBER("pid", session->pid),
-                   GB_LOG_NUMBER("uid", session->user->uid));
-    gb_session_doom(session, "it did not unmap what was asked for");
+    gb_waits_queue(arg, segment->device)->retired_ms = gb_now_ms();
+    ask(GB_CONTAINER(mapper, struct gb_session, mapper), "segments.retire", "segments",
+        segment->id);
 }
 
-/* Ends a session that holds versions without a name, past the quota of its user. */
+/* If the lease is idle, the session may also say that it is in use. */
+static void on_recall(void *arg, struct gb_lease *lease)
+{
+    struct gb_session *session = GB_CONTAINER(lease->holder, struct gb_session, holder);
+
+    (void)arg;
+    if (!lease->holder->straggles && !gb_session_has_ended(session))
+        ask(session, "leases.recall", "leases", lease->id); /* else it ends by itself */
+}
+
+/* Ends a session that has not done in time what it was asked for, unless it is being ended. */
+static void end_session(struct gb_session *session, const char *what, const char *why)
+{
+    if (gb_session_has_ended(session) || session->end_reason)
+        return;
+    session->server->metrics.sessions_ended++;
+    gb_log_limited(GB_LOG_WARNING, session->user->uid, what, GB_LOG_NUMBER("session", session->id),
+                   GB_LOG_NUMBER("pid", session->pid), GB_LOG_NUMBER("uid", session->user->uid));
+    gb_session_doom(session, why);
+}
+
+static void on_overdue(void *arg, struct gb_mapper *mapper)
+{
+    (void)arg;
+    end_session(GB_CONTAINER(mapper, struct gb_session, mapper),
+                "session ended: it does not unmap what others lack",
+                "it did not unmap what was asked for");
+}
+
 static void on_excess(void *arg, struct gb_holder *holder)
 {
-    struct gb_server *server = arg;
-    struct gb_session *session = GB_CONTAINER(holder, struct gb_session, holder);
-
-    if (holder->straggles || gb_session_has_ended(session) || session->end_reason)
-        return; /* its leases end by themselves */
-    server->metrics.sessions_ended++;
-    gb_log_limited(GB_LOG_WARNING, session->user->uid,
-                   "session ended: it holds deleted objects past its quota that others lack",
-                   GB_LOG_NUMBER("session", session->id), GB_LOG_NUMBER("pid", session->pid),
-                   GB_LOG_NUMBER("uid", session->user->uid));
-    gb_session_doom(session, "it did not release what was asked for");
+    (void)arg;
+    if (!holder->straggles)
+        end_session(GB_CONTAINER(holder, struct gb_session, holder),
+                    "session ended: it holds deleted objects past its quota that others lack",
+                    "it did not release what was asked for");
 }
 
 /* Closes a descriptor that was received and not adopted. */
@@ -261,9 +256,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     server->registry.recall_ms = server->limits->recall_ms;
     server->store.drop = on_drop;
     server->store.drop_arg = server;
-    server->counts = calloc(service->count, sizeof(*server->counts));
-    if (!make_workspace(&server->workspace) || !server->counts ||
-        !gb_metrics_init(&server->metrics, service->count))
+    if (!make_workspace(&server->workspace) || !gb_metrics_init(&server->metrics, service->count))
         return gb_fail_memory(error);
     r = make_devices(server, error);
     if (r < 0)
@@ -493,5 +486,4 @@ void gb_server_end(struct gb_server *server)
     end_workspace(&server->workspace);
     gb_writer_end(&server->event_writer);
     gb_metrics_end(&server->metrics);
-    free(server->counts);
 }
