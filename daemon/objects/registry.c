@@ -84,7 +84,7 @@ static void end_charge(struct gb_object *object)
     object->charged = false;
 }
 
-static void object_free(struct gb_registry *registry, struct gb_object *object)
+void gb_object_discard(struct gb_registry *registry, struct gb_object *object)
 {
     assert(!object->named && gb_list_empty(&object->leases));
     gb_deadlines_remove(&registry->deadlines, &object->deadline);
@@ -105,11 +105,6 @@ static void object_free(struct gb_registry *registry, struct gb_object *object)
     free(object->ready);
     free(object->text);
     free(object);
-}
-
-void gb_object_discard(struct gb_registry *registry, struct gb_object *object)
-{
-    object_free(registry, object);
 }
 
 void gb_object_charge_unsealed(struct gb_object *object, size_t bytes)
@@ -153,29 +148,35 @@ uint64_t gb_object_lease_count(const struct gb_object *object)
     return object->lease_count - object->kept_count - object->idle_count - object->parked_count;
 }
 
-static void hold_lease(struct gb_storage *storage)
+/* `count`: the storage's leases or pins. */
+static void hold(struct gb_storage *storage, uint64_t *count)
 {
     gb_storage_count_holds(storage, -1);
-    storage->leases++;
+    ++*count;
     gb_storage_count_holds(storage, 1);
     gb_recent_hold(&storage->recent);
+}
+
+static void drop(struct gb_storage *storage, uint64_t *count)
+{
+    gb_storage_count_holds(storage, -1);
+    --*count;
+    gb_storage_count_holds(storage, 1);
+    gb_recent_drop(&storage->recent);
+    end_hold(storage);
 }
 
 static void drop_lease(struct gb_storage *storage, uint64_t now_ms)
 {
     storage->used_ms = now_ms;
-    gb_storage_count_holds(storage, -1);
-    storage->leases--;
-    gb_storage_count_holds(storage, 1);
-    gb_recent_drop(&storage->recent);
-    end_hold(storage);
+    drop(storage, &storage->leases);
 }
 
 void gb_object_hold(struct gb_object *object, uint64_t now_ms)
 {
     object->lease_count++;
     object->storage->used_ms = now_ms;
-    hold_lease(object->storage);
+    hold(object->storage, &object->storage->leases);
 }
 
 static void count_idle(struct gb_registry *registry, struct gb_object *object, int more)
@@ -201,7 +202,7 @@ void gb_object_idle(struct gb_registry *registry, struct gb_object *object, bool
 void gb_object_resume(struct gb_registry *registry, struct gb_object *object)
 {
     count_idle(registry, object, -1);
-    hold_lease(object->storage);
+    hold(object->storage, &object->storage->leases);
     gb_device_changed(object->storage->device); /* waiting requests must look for other room */
 }
 
@@ -209,23 +210,6 @@ static void count_parked(struct gb_registry *registry, struct gb_object *object,
 {
     object->parked_count += (uint64_t)more;
     registry->parked_count += (uint64_t)more;
-}
-
-static void hold_pin(struct gb_storage *storage)
-{
-    gb_storage_count_holds(storage, -1);
-    storage->pins++;
-    gb_storage_count_holds(storage, 1);
-    gb_recent_hold(&storage->recent);
-}
-
-static void drop_pin(struct gb_storage *storage)
-{
-    gb_storage_count_holds(storage, -1);
-    storage->pins--;
-    gb_storage_count_holds(storage, 1);
-    gb_recent_drop(&storage->recent);
-    end_hold(storage);
 }
 
 /* Content that is not complete yet can neither be spilled nor dropped. */
@@ -347,7 +331,7 @@ static void gain_name(struct gb_object *object)
     storage->needs += object->evict != GB_EVICT_DROP;
     gb_storage_set_clean(storage);
     if (object->evict == GB_EVICT_KEEP)
-        hold_pin(storage);
+        hold(storage, &storage->pins);
     set_unsettled(object, object->ready != NULL);
     gb_storage_enter(storage);
 }
@@ -391,7 +375,7 @@ void gb_object_drop(struct gb_registry *registry, struct gb_object *object, enum
         end_hold(object->storage);
     }
     if (!object->named && object->lease_count == 0)
-        object_free(registry, object);
+        gb_object_discard(registry, object);
 }
 
 /* Puts a version without a name, which leases keep, at the end of the ring of its name. */
@@ -415,11 +399,11 @@ static void lose_name(struct gb_registry *registry, struct gb_object *object, bo
     gb_object_pin(object, false);
     set_unsettled(object, false);
     if (object->evict == GB_EVICT_KEEP)
-        drop_pin(object->storage);
+        drop(object->storage, &object->storage->pins);
     if (object->evict != GB_EVICT_DROP)
         lose_need(object);
     if (gb_list_empty(&object->leases) && !later) {
-        object_free(registry, object);
+        gb_object_discard(registry, object);
         return;
     }
     gb_list_remove(&object->of_name);
@@ -597,9 +581,9 @@ void gb_object_pin(struct gb_object *object, bool pin)
         return;
     object->pinned = pin;
     if (pin)
-        hold_pin(object->storage);
+        hold(object->storage, &object->storage->pins);
     else
-        drop_pin(object->storage);
+        drop(object->storage, &object->storage->pins);
     gb_storage_changed(object->storage);
 }
 
@@ -632,7 +616,7 @@ void gb_registry_lose(struct gb_registry *registry, struct gb_storage *storage, 
             if (object->named && object->current == current)
                 gb_registry_unname(registry, object, event);
             else if (!object->named && gb_list_empty(&object->leases))
-                object_free(registry, object); /* an orphan */
+                gb_object_discard(registry, object); /* an orphan */
         }
     gb_storage_unref(registry->store, storage);
 }
@@ -640,7 +624,7 @@ void gb_registry_lose(struct gb_registry *registry, struct gb_storage *storage, 
 void gb_registry_sweep(struct gb_registry *registry)
 {
     GB_LIST_EACH(&registry->orphans, struct gb_object, object, of_name)
-        object_free(registry, object);
+        gb_object_discard(registry, object);
 }
 
 /* The newest older version of the name that is on the device; NULL: none. */
