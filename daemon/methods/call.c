@@ -195,20 +195,25 @@ int gb_call_mode(struct gb_call *call, const struct gb_string *text, unsigned fa
     return 0;
 }
 
-int gb_call_evict(struct gb_call *call, const struct gb_string *text, enum gb_evict *evict)
+int gb_call_choose(struct gb_call *call, const char *param, const struct gb_string *text,
+                   int absent, const char *const *names)
 {
-    static const char *const names[] = {"spill", "drop", "keep"};
+    char expected[128] = "";
+    size_t length = 0;
 
-    *evict = call->server->evict;
     if (!text->text)
-        return 0;
-    for (unsigned i = 0; i < 3; i++)
-        if (strcmp(names[i], text->text) == 0) {
-            *evict = (enum gb_evict)i;
-            return 0;
-        }
-    return gb_fail_at(&call->error, GB_PARAM("evict"),
-                      "expected \"spill\", \"drop\" or \"keep\", found \"%.32s\"", text->text);
+        return absent;
+    for (int i = 0; names[i]; i++) {
+        if (strcmp(names[i], text->text) == 0)
+            return i;
+        length += (size_t)snprintf(expected + length, sizeof(expected) - length, "%s\"%s\"",
+                                   i == 0         ? ""
+                                   : names[i + 1] ? ", "
+                                                  : " or ",
+                                   names[i]);
+    }
+    return gb_fail_at(&call->error, GB_PARAM(param), "expected %s, found \"%.32s\"", expected,
+                      text->text);
 }
 
 int gb_call_device(struct gb_call *call, const struct gb_string *text, struct gb_device **device)

@@ -127,7 +127,10 @@ int gb_call_label(struct gb_call *call, const struct gb_string *label, struct gb
 /* Reads an octal mode; `fallback` if absent. */
 int gb_call_mode(struct gb_call *call, const struct gb_string *text, unsigned fallback,
                  unsigned *mode);
-int gb_call_evict(struct gb_call *call, const struct gb_string *text, enum gb_evict *evict);
+/* The place of a parameter's text among `names`, which NULL ends; `absent` if there is no text;
+   GPUBUF_E_INVALID. */
+int gb_call_choose(struct gb_call *call, const char *param, const struct gb_string *text,
+                   int absent, const char *const *names);
 int gb_call_device(struct gb_call *call, const struct gb_string *text, struct gb_device **device);
 /* GPUBUF_E_DEVICE if the device is lost; with the driver's error if this request ran into it. */
 int gb_call_check_lost(struct gb_call *call, const struct gb_device *device);

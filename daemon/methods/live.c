@@ -66,15 +66,6 @@ int gb_live_may_write(struct gb_call *call, const struct gb_object *object)
     return know_process(call);
 }
 
-struct gb_lease *gb_live_lease(struct gb_call *call, struct gb_object *object)
-{
-    struct gb_lease *lease =
-        gb_lease_new(&call->server->registry, object, &call->session->holder, true, gb_now_ms());
-
-    call->session->unsealed += lease != NULL;
-    return lease;
-}
-
 /* Says who writes the object, so that the request must wait or fail. */
 static int tell_writer(struct gb_call *call, const struct gb_object *object, uint64_t wait_ms)
 {
@@ -118,9 +109,10 @@ int gb_live_open(struct gb_call *call, struct gb_object *object, bool exclusive,
             return gb_call_wait_writer(call, object, wait_ms);
         return tell_writer(call, object, wait_ms);
     }
-    *lease = gb_live_lease(call, object);
+    *lease = gb_lease_new(registry, object, &call->session->holder, true, gb_now_ms());
     if (!*lease)
         return gb_call_no_memory(call);
+    call->session->unsealed++;
     if (exclusive)
         gb_lease_claim(*lease, true);
     return 0;

@@ -8,8 +8,6 @@
 int gb_live_check(struct gb_call *call, const struct gb_create_params *params);
 /* Whether the session may have a lease for writing the object (NULL: one that is to be made). */
 int gb_live_may_write(struct gb_call *call, const struct gb_object *object);
-/* A lease for writing, after that. NULL if memory is out. */
-struct gb_lease *gb_live_lease(struct gb_call *call, struct gb_object *object);
 /* For `open` with access "write". 0; GB_WAITS; or a negative code. */
 int gb_live_open(struct gb_call *call, struct gb_object *object, bool exclusive, uint64_t wait_ms,
                  struct gb_lease **lease);

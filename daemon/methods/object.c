@@ -46,12 +46,12 @@ int gb_object_check_name(struct gb_call *call, const struct gb_string *name, boo
 static int check_share(struct gb_call *call, const struct gb_string *share,
                        struct gb_domain_key *key)
 {
-    key->share = GB_SHARE_FD;
-    if (share->text && strcmp(share->text, "ipc") == 0)
-        key->share = GB_SHARE_IPC;
-    else if (share->text && strcmp(share->text, "fd") != 0)
-        return gb_fail_at(&call->error, GB_PARAM("share"),
-                          "expected \"fd\" or \"ipc\", found \"%.32s\"", share->text);
+    static const char *const names[] = {"fd", "ipc", NULL};
+    int r = gb_call_choose(call, "share", share, 0, names);
+
+    if (r < 0)
+        return r;
+    key->share = r ? GB_SHARE_IPC : GB_SHARE_FD;
     if (gb_call_check_lost(call, key->device) < 0)
         return call->error.code;
     if (!key->device->ops->can_share(key->device, key->share))
@@ -73,8 +73,19 @@ static int check_final(struct gb_call *call, bool final, struct gb_domain_key *k
                    key->device->id);
 }
 
-int gb_creation_check(struct gb_call *call, const struct gb_create_params *params,
-                      struct gb_creation *creation)
+static int read_evict(struct gb_call *call, const struct gb_string *text, enum gb_evict *evict)
+{
+    static const char *const names[] = {
+        [GB_EVICT_SPILL] = "spill", [GB_EVICT_DROP] = "drop", [GB_EVICT_KEEP] = "keep", NULL};
+    int r = gb_call_choose(call, "evict", text, (int)call->server->evict, names);
+
+    if (r >= 0)
+        *evict = (enum gb_evict)r;
+    return r < 0 ? r : 0;
+}
+
+static int check_params(struct gb_call *call, const struct gb_create_params *params,
+                        struct gb_creation *creation)
 {
     int r = gb_object_check_name(call, &params->name, params->replace);
 
@@ -89,7 +100,7 @@ int gb_creation_check(struct gb_call *call, const struct gb_create_params *param
     if (r == 0)
         r = gb_call_mode(call, &params->mode, 0600, &creation->key.mode);
     if (r == 0)
-        r = gb_call_evict(call, &params->evict, &creation->evict);
+        r = read_evict(call, &params->evict, &creation->evict);
     if (r == 0)
         r = gb_call_check_label(call, &params->label);
     creation->key.live = params->live;
@@ -99,8 +110,8 @@ int gb_creation_check(struct gb_call *call, const struct gb_create_params *param
     return r;
 }
 
-int gb_creation_read(const struct gb_message *message, enum gb_layout_form form,
-                     struct gb_unsealed **out, struct gb_error *error)
+int gb_creation_read(const struct gb_message *message, struct gb_unsealed **out,
+                     struct gb_error *error)
 {
     const struct gb_create_params *params = message->params;
     struct gb_unsealed *unsealed = gb_unsealed_new(params->replace);
@@ -108,8 +119,8 @@ int gb_creation_read(const struct gb_message *message, enum gb_layout_form form,
 
     if (!unsealed)
         return gb_fail_memory(error);
-    r = gb_layout_read(params->layout, form, GB_PARAM("layout"), &unsealed->pool, &unsealed->layout,
-                       error);
+    r = gb_layout_read(params->layout, params->handles.text ? GB_LAYOUT_REGISTER : GB_LAYOUT_CREATE,
+                       GB_PARAM("layout"), &unsealed->pool, &unsealed->layout, error);
     if (r < 0)
         gb_unsealed_free(unsealed);
     else
@@ -117,13 +128,16 @@ int gb_creation_read(const struct gb_message *message, enum gb_layout_form form,
     return r;
 }
 
-int gb_creation_layout(struct gb_call *call, enum gb_layout_form form,
-                       struct gb_unsealed **unsealed)
+int gb_creation_begin(struct gb_call *call, struct gb_creation *creation,
+                      struct gb_unsealed **unsealed)
 {
     const struct gb_task *task = call->task;
+    int r = check_params(call, call->message->params, creation);
 
+    if (r < 0)
+        return r;
     if (!task)
-        return gb_creation_read(call->message, form, unsealed, &call->error);
+        return gb_creation_read(call->message, unsealed, &call->error);
     *unsealed = task->unsealed;
     if (task->r < 0)
         call->error = task->error;
@@ -136,6 +150,32 @@ static void write_layout(struct gb_task *task)
     gb_writer_reset(&task->layout);
     gb_layout_write(&task->layout, &task->unsealed->layout, GB_LAYOUT_REPLY);
     gb_task_make_room(task);
+}
+
+/* Makes the object of the storage, whose reference it takes in any case. `text` is the written
+   layout; `room` is memory for the object's text. */
+static int make(struct gb_call *call, const struct gb_creation *creation,
+                struct gb_storage *storage, struct gb_unsealed **unsealed,
+                const struct gb_writer *text, struct gb_writer *room)
+{
+    const struct gb_create_params *params = call->message->params;
+    struct gb_registry *registry = &call->server->registry;
+    struct gb_object *object =
+        gb_object_make(call, &params->name, storage, &(*unsealed)->layout, creation->key.mode);
+    int r;
+
+    if (!object)
+        return call->error.code;
+    object->evict = creation->evict;
+    object->ttl_ms = (int64_t)params->ttl_ms;
+    r = gb_object_title(call, object, &params->label, params->keep, &params->scope);
+    if (r == 0)
+        r = gb_object_render(object, text, creation->named ? registry->next_version : 0, room,
+                             &call->error);
+    if (r == 0)
+        return creation->make(call, object, unsealed);
+    gb_object_discard(registry, object);
+    return r;
 }
 
 /* Goes on with a task when the worker has written the layout. */
@@ -152,7 +192,7 @@ static int end_creation(struct gb_call *call, void *state)
     if (r < 0)
         return r;
     task->storage = NULL;
-    return creation->make(call, creation, storage, &task->unsealed, &task->layout, &task->text);
+    return make(call, creation, storage, &task->unsealed, &task->layout, &task->text);
 }
 
 static int go_on(struct gb_call *call, const struct gb_creation *creation,
@@ -174,7 +214,7 @@ static int go_on(struct gb_call *call, const struct gb_creation *creation,
     gb_writer_init(&text, 0);
     gb_writer_init(&room, 0);
     gb_layout_write(&text, &(*unsealed)->layout, GB_LAYOUT_REPLY);
-    r = creation->make(call, creation, storage, unsealed, &text, &room);
+    r = make(call, creation, storage, unsealed, &text, &room);
     gb_writer_end(&text);
     return r;
 }
@@ -226,14 +266,12 @@ struct gb_object *gb_object_make(struct gb_call *call, const struct gb_string *n
 
 int gb_call_scope(struct gb_call *call, const struct gb_string *text, bool *cluster)
 {
-    bool is_cluster = text->text && strcmp(text->text, "cluster") == 0;
+    static const char *const names[] = {"local", "cluster", NULL};
+    int r = gb_call_choose(call, "scope", text, *cluster, names);
 
-    if (text->text && !is_cluster && strcmp(text->text, "local") != 0)
-        return gb_fail_at(&call->error, GB_PARAM("scope"),
-                          "expected \"local\" or \"cluster\", found \"%.32s\"", text->text);
-    if (text->text)
-        *cluster = is_cluster;
-    return 0;
+    if (r >= 0)
+        *cluster = r;
+    return r < 0 ? r : 0;
 }
 
 int gb_object_title(struct gb_call *call, struct gb_object *object, const struct gb_string *label,

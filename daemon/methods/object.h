@@ -18,11 +18,10 @@ struct gb_creation {
     struct gb_domain_key key;
     enum gb_evict evict;
     struct gb_search search; /* for its place */
-    /* Makes the object and answers. Takes the storage in any case; if it takes the layout it sets
-       *unsealed to NULL. `text` is the written layout; `room` is memory for the object's text. */
-    int (*make)(struct gb_call *call, const struct gb_creation *creation,
-                struct gb_storage *storage, struct gb_unsealed **unsealed,
-                const struct gb_writer *text, struct gb_writer *room);
+    bool named;              /* the object is to be published at once */
+    /* Goes on with the new object, and answers. Takes the object in any case; if it takes the
+       layout it sets *unsealed to NULL. */
+    int (*make)(struct gb_call *call, struct gb_object *object, struct gb_unsealed **unsealed);
 };
 
 /* Whether the session may take the name now; to be checked again when it takes it. */
@@ -50,18 +49,16 @@ struct gb_object *gb_object_make(struct gb_call *call, const struct gb_string *n
    rendering it: if that failed, the object is freed. */
 int gb_object_publish(struct gb_call *call, struct gb_object *object, int r, bool replace);
 
-/* Checks all parameters but the layout and the handles. */
-int gb_creation_check(struct gb_call *call, const struct gb_create_params *params,
-                      struct gb_creation *creation);
+/* Begins the handler of create or register: checks all parameters but the handles. If the request
+   is a task, the worker has read the layout, and the task owns it; else it is read now, and is the
+   caller's. */
+int gb_creation_begin(struct gb_call *call, struct gb_creation *creation,
+                      struct gb_unsealed **unsealed);
 /* The object is withdrawn when the session ends, unless it is settled before. */
 void gb_object_goes_with(struct gb_session *session, struct gb_object *object);
 /* Reads the layout of a message; any thread. 0 or a code with the error. */
-int gb_creation_read(const struct gb_message *message, enum gb_layout_form form,
-                     struct gb_unsealed **unsealed, struct gb_error *error);
-/* The layout of the request. If it is a task, the worker has read the layout, and the task owns it;
-   else it is read now, and is the caller's. */
-int gb_creation_layout(struct gb_call *call, enum gb_layout_form form,
-                       struct gb_unsealed **unsealed);
+int gb_creation_read(const struct gb_message *message, struct gb_unsealed **unsealed,
+                     struct gb_error *error);
 /* Ends the handler of create or register. `placed` is the outcome of placing. Above 0: waits for
    space. 0: writes the layout, whose buffers have their places in the storage by now, and calls
    `make`; the worker writes the layout of a task. Takes the storage in any case, and frees the

@@ -458,15 +458,13 @@ static int open_names(struct gb_call *call, const struct open_params *params, bo
 
 static int handle_open(struct gb_call *call, const void *p)
 {
+    static const char *const segments[] = {"new", "all", NULL};
+    static const char *const accesses[] = {"read", "write", NULL};
     const struct open_params *params = p;
-    bool all = params->segments.text && strcmp(params->segments.text, "all") == 0;
+    int all = gb_call_choose(call, "segments", &params->segments, 0, segments);
 
-    if (params->segments.text && !all && strcmp(params->segments.text, "new") != 0)
-        return gb_fail_at(&call->error, GB_PARAM("segments"),
-                          "expected \"new\" or \"all\", found \"%.32s\"", params->segments.text);
-    if (params->access.text && !writes(params) && strcmp(params->access.text, "read") != 0)
-        return gb_fail_at(&call->error, GB_PARAM("access"),
-                          "expected \"read\" or \"write\", found \"%.32s\"", params->access.text);
+    if (all < 0 || gb_call_choose(call, "access", &params->access, 0, accesses) < 0)
+        return call->error.code;
     if (params->exclusive && !writes(params))
         return gb_fail_at(&call->error, GB_PARAM("exclusive"), "goes with access \"write\"");
     if (!params->name.text && writes(params))

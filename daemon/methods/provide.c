@@ -50,26 +50,22 @@ static const struct gb_field decline_fields[] = {
 
 static int handle_decline(struct gb_call *call, const void *p)
 {
+    static const char *const kinds[] = {"not_found", "unavailable", "timeout", NULL};
+    static const int codes[] = {GPUBUF_E_NOT_FOUND, GPUBUF_E_UNAVAILABLE, GPUBUF_E_TIMEOUT};
     const struct decline_params *params = p;
     const char *message =
         params->message.length ? params->message.text : "its provider has declined";
     struct gb_missing *missing;
-    int code = GPUBUF_E_NOT_FOUND;
+    int kind = gb_call_choose(call, "kind", &params->kind, 0, kinds);
 
-    if (params->kind.text && strcmp(params->kind.text, "unavailable") == 0)
-        code = GPUBUF_E_UNAVAILABLE;
-    else if (params->kind.text && strcmp(params->kind.text, "timeout") == 0)
-        code = GPUBUF_E_TIMEOUT;
-    else if (params->kind.text && strcmp(params->kind.text, "not_found") != 0)
-        return gb_fail_at(&call->error, GB_PARAM("kind"),
-                          "expected \"not_found\", \"unavailable\" or \"timeout\", found \"%.32s\"",
-                          params->kind.text);
+    if (kind < 0)
+        return kind;
     missing = gb_provider_request(&call->session->provider, params->request);
     if (!missing)
         return gb_fail(&call->error, GPUBUF_E_NOT_FOUND,
                        "this session has no request %" PRIu64 " to answer, or it is over",
                        params->request);
-    if (gb_missing_decline(&call->server->missings, missing, code, message) < 0)
+    if (gb_missing_decline(&call->server->missings, missing, codes[kind], message) < 0)
         return gb_call_no_memory(call);
     return gb_call_empty(call);
 }

@@ -4,7 +4,6 @@
 #include "daemon/methods/object.h"
 #include "daemon/methods/space.h"
 #include "daemon/methods/task.h"
-#include "daemon/objects/text.h"
 
 static const struct gb_field register_fields[] = {
     GB_FIELD(struct gb_create_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
@@ -83,27 +82,15 @@ static int put_in_handle(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
-static int make_registered(struct gb_call *call, const struct gb_creation *creation,
-                           struct gb_storage *storage, struct gb_unsealed **unsealed,
-                           const struct gb_writer *text, struct gb_writer *room)
+static int make_registered(struct gb_call *call, struct gb_object *object,
+                           struct gb_unsealed **unsealed)
 {
     const struct gb_create_params *params = call->message->params;
-    bool goes_with = storage->share == GB_SHARE_IPC;
-    struct gb_object *object =
-        gb_object_make(call, &params->name, storage, &(*unsealed)->layout, creation->key.mode);
-    int r;
 
-    if (!object)
-        return call->error.code;
     object->by_session = true;
-    if (goes_with)
+    if (object->storage->share == GB_SHARE_IPC)
         gb_object_goes_with(call->session, object);
-    object->evict = creation->evict;
-    object->ttl_ms = (int64_t)params->ttl_ms;
-    r = gb_object_title(call, object, &params->label, params->keep, &params->scope);
-    if (r == 0)
-        r = gb_object_render(object, text, call->server->registry.next_version, room, &call->error);
-    return gb_object_publish(call, object, r, params->replace);
+    return gb_object_publish(call, object, 0, params->replace);
 }
 
 static int handle_register(struct gb_call *call, const void *p)
@@ -111,13 +98,11 @@ static int handle_register(struct gb_call *call, const void *p)
     const struct gb_create_params *params = p;
     struct gb_adoption adoptions[GB_LIMIT(fds)];
     uint64_t bytes[GB_LIMIT(fds)];
-    struct gb_creation creation = {.make = make_registered};
+    struct gb_creation creation = {.make = make_registered, .named = true};
     struct gb_unsealed *unsealed = NULL;
     struct gb_placing *placing = &creation.search.placing;
-    int r = gb_creation_check(call, params, &creation);
+    int r = gb_creation_begin(call, &creation, &unsealed);
 
-    if (r == 0)
-        r = gb_creation_layout(call, GB_LAYOUT_REGISTER, &unsealed);
     if (r == 0)
         r = read_handles(call, params->handles, creation.key.device, adoptions, bytes,
                          &placing->count);
@@ -132,13 +117,7 @@ static int handle_register(struct gb_call *call, const void *p)
     return gb_creation_end(call, &creation, r, unsealed);
 }
 
-static int read_register(const struct gb_message *message, struct gb_unsealed **unsealed,
-                         struct gb_error *error)
-{
-    return gb_creation_read(message, GB_LAYOUT_REGISTER, unsealed, error);
-}
-
 const struct gb_method gb_method_register = {
     GB_METHOD_ROW("register", GB_METHOD_FDS | GB_METHOD_LONG | GB_METHOD_KEEPS, register_fields,
                   handle_register, struct gb_create_params),
-    .read = read_register};
+    .read = gb_creation_read};
