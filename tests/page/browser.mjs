@@ -16,6 +16,12 @@ export const chromium = NAMES.filter(Boolean).find(name => name.includes('/')
   ? existsSync(name)
   : spawnSync('sh', ['-c', `command -v ${name}`]).status === 0)
 
+/** An expression: whether the page hears what happens. */
+export const LIVE = "document.querySelector('#connection')?.dataset.kind === 'live'"
+
+/** Without the blanks of typography. */
+export const plain = text => (text ?? '').replace(/[\u00a0\u202f]/g, ' ')
+
 export const withChromium = { skip: chromium ? false : 'chromium is not installed' }
 
 /** Polls until `condition` gives something; the deadline is for what will never be. */
@@ -149,6 +155,30 @@ class Page {
 
   text (selector) {
     return this.value(`document.querySelector(${JSON.stringify(selector)})?.innerText ?? null`)
+  }
+
+  /** Waits until an element says something that matches. */
+  async says (selector, pattern) {
+    let seen
+    await until(async () => pattern.test(seen = plain(await this.text(selector))), `${selector} to say ${pattern}`)
+      .catch(error => { throw new Error(`${error.message}; it says: ${seen}`) })
+  }
+
+  /** What the table shows: the cells of each row. */
+  rows () {
+    return this.value(`[...document.querySelectorAll('#table .body .row:not([hidden])')]
+      .sort((a, b) => a.ariaRowIndex - b.ariaRowIndex)
+      .map(row => [...row.children].filter(cell => cell.offsetParent).map(cell => cell.textContent))`)
+  }
+
+  async names () {
+    return (await this.rows()).map(row => row[0])
+  }
+
+  async showsNames (expected) {
+    let seen
+    await until(async () => JSON.stringify(seen = await this.names()) === JSON.stringify(expected), `rows ${expected}`)
+      .catch(error => { throw new Error(`${error.message}; there are: ${seen}`) })
   }
 
   /** Waits until an expression in the page is true, and gives it. A document may go meanwhile, and another come. */

@@ -9,15 +9,13 @@ import os from 'node:os'
 import path from 'node:path'
 import { after, before, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { Browser, chromium, until, withChromium } from './browser.mjs'
+import { Browser, LIVE, chromium, until, withChromium } from './browser.mjs'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const BIN = path.resolve(ROOT, process.env.GPUBUF_BUILD ?? 'build', 'bin')
 const PROGRAM = path.join(BIN, 'gpubufd')
 const GATEWAY = path.join(BIN, 'gpubufd-gateway')
 const withDaemon = withChromium.skip || existsSync(PROGRAM) ? withChromium : { skip: `${PROGRAM} is not built` }
-const LIVE = "document.querySelector('#connection')?.dataset.kind === 'live'"
-const plain = text => (text ?? '').replace(/[\u00a0\u202f]/g, ' ')
 const started = []
 let browser
 
@@ -122,21 +120,6 @@ class Session {
   }
 }
 
-const names = page => page.value(`[...document.querySelectorAll('#table .body .row:not([hidden])')]
-  .sort((a, b) => a.ariaRowIndex - b.ariaRowIndex).map(row => row.firstChild.textContent)`)
-async function showsNames (page, expected) {
-  let seen
-  await until(async () => JSON.stringify(seen = await names(page)) === JSON.stringify(expected), '')
-    .catch(() => assert.deepEqual(seen, expected))
-}
-
-/** Waits until it says so; what it said instead is told. */
-async function says (page, selector, pattern) {
-  let seen
-  await until(async () => pattern.test(seen = plain(await page.text(selector))), `${selector} to say ${pattern}`)
-    .catch(error => { throw new Error(`${error.message}; it says: ${seen}`) })
-}
-
 test('what a daemon holds, and what happens in it', withDaemon, async () => {
   const daemon = await Daemon.start('--device', 'host:64M', '--evict', 'drop')
   const session = await daemon.connect()
@@ -145,38 +128,37 @@ test('what a daemon holds, and what happens in it', withDaemon, async () => {
   await session.put('secret', 4096, { mode: '0600' })
   const page = await browser.open(daemon.url)
   await page.until(LIVE)
-  await showsNames(page, ['sales/price'])
-  await says(page, '#hidden', /^1 private object not shown/)
-  await says(page, '#sum-private', /^\+ 1 private$/)
-  await says(page, '#sum-private-bytes', /^\+ 4\.0 KiB private$/)
-  await page.value("document.querySelector('#filter-tier').value = 'device', document.querySelector('#filter').dispatchEvent(new Event('input'))")
-  await says(page, '#shown', /^1 object$/)
-  await page.value("document.querySelector('#filter-tier').value = 'host', document.querySelector('#filter').dispatchEvent(new Event('input'))")
-  await says(page, '#shown', /^0 of 1 object$/)
-  await page.value("document.querySelector('#filter-tier').value = '', document.querySelector('#filter').dispatchEvent(new Event('input'))")
-  await says(page, '.device .figure', /of 64\.0 MiB taken$/)
-  await says(page, '#no-tiers', /^There are none/)
-  await says(page, '#sessions', /page test\s+\d+\s+\d+\s+0/)
+  await page.showsNames(['sales/price'])
+  await page.says('#hidden', /^1 private object not shown/)
+  await page.says('#sum-private', /^\+ 1 private$/)
+  await page.says('#sum-private-bytes', /^\+ 4\.0 KiB private$/)
+  for (const [tier, shown] of [['device', /^1 object$/], ['host', /^0 of 1 object$/], ['', /^1 object$/]]) {
+    await page.value(`document.querySelector('#filter-tier').value = '${tier}', document.querySelector('#filter').dispatchEvent(new Event('input'))`)
+    await page.says('#shown', shown)
+  }
+  await page.says('.device .figure', /of 64\.0 MiB taken$/)
+  await page.says('#no-tiers', /^There are none/)
+  await page.says('#sessions', /page test\s+\d+\s+\d+\s+0/)
   await page.value("document.querySelector('.map').focus()")
   await page.press('Home')
-  await says(page, '.device .at', /^sales\/price · 1\.0 MiB · segment \d+ at 0 B · used/)
+  await page.says('.device .at', /^sales\/price · 1\.0 MiB · segment \d+ at 0 B · used/)
 
   await session.put('weather', 1 << 20, { evict: 'drop' })
-  await showsNames(page, ['sales/price', 'weather'])
+  await page.showsNames(['sales/price', 'weather'])
   const { lease, segments } = await session.call('open', { name: 'weather' })
-  await says(page, '#sum-leases', /^1$/)
+  await page.says('#sum-leases', /^1$/)
   await session.call('set', { name: 'weather', pinned: true })
-  await says(page, '#sum-pinned', /^1$/)
+  await page.says('#sum-pinned', /^1$/)
   await session.call('release', { lease })
   await session.unmap(segments)
   await session.call('set', { name: 'weather', pinned: false })
   await session.call('delete', { name: 'sales/price' })
-  await showsNames(page, ['weather'])
+  await page.showsNames(['weather'])
   // Something large takes the room of what may go.
   await session.put('large', 63 << 20)
-  await showsNames(page, ['large'])
-  await says(page, '#recent', /evicted\s+weather[\s\S]*deleted\s+sales\/price/)
-  await says(page, '#timeline-sum', /[12] evicted/)
+  await page.showsNames(['large'])
+  await page.says('#recent', /evicted\s+weather[\s\S]*deleted\s+sales\/price/)
+  await page.says('#timeline-sum', /[12] evicted/)
   assert.deepEqual(page.complaints, [])
 
   // It is killed, and another one comes.
@@ -184,8 +166,8 @@ test('what a daemon holds, and what happens in it', withDaemon, async () => {
   await page.until("document.querySelector('#connection').dataset.kind === 'lost'")
   await daemon.run(daemon.port)
   await page.until(LIVE)
-  await says(page, '#sum-objects', /^0$/)
-  await says(page, '#table .nothing', /holds no objects yet/)
+  await page.says('#sum-objects', /^0$/)
+  await page.says('#table .nothing', /holds no objects yet/)
   await page.close()
 })
 
@@ -196,18 +178,18 @@ test('spilled and restored', withDaemon, async () => {
   await session.put('cold', 3 << 20)
   const page = await browser.open(daemon.url)
   await page.until(LIVE)
-  await showsNames(page, ['cold'])
-  await says(page, '#tiers tbody', /^disk\s+0 %\s+0 B\s+of 64\.0 MiB/)
+  await page.showsNames(['cold'])
+  await page.says('#tiers tbody', /^disk\s+0 %\s+0 B\s+of 64\.0 MiB/)
   await session.call('move', { name: 'cold' })
-  await says(page, '#tiers tbody', /^disk\s+5 %\s+3\.0 MiB\s+of 64\.0 MiB/)
-  await says(page, '.device .away', /^1 object with 3\.0 MiB spilled$/)
-  await says(page, '#table .body', /^cold[\s\S]*\bdisk\b/)
+  await page.says('#tiers tbody', /^disk\s+5 %\s+3\.0 MiB\s+of 64\.0 MiB/)
+  await page.says('.device .away', /^1 object with 3\.0 MiB spilled$/)
+  await page.says('#table .body', /^cold[\s\S]*\bdisk\b/)
   const { lease, segments } = await session.call('open', { name: 'cold', wait_ms: 10000 })
-  await says(page, '#timeline-sum', /^1 spilled \(3\.0 MiB\), 0 evicted, 1 restored/)
-  await says(page, '#table .body', /^cold[\s\S]*\bdevice\b/)
+  await page.says('#timeline-sum', /^1 spilled \(3\.0 MiB\), 0 evicted, 1 restored/)
+  await page.says('#table .body', /^cold[\s\S]*\bdevice\b/)
   await page.value("document.querySelector('.map').focus()")
   await page.press('Home')
-  await says(page, '.device .at', /^cold · 3\.0 MiB · segment \d+ at 0 B · 1 lease$/)
+  await page.says('.device .at', /^cold · 3\.0 MiB · segment \d+ at 0 B · 1 lease$/)
   await session.call('release', { lease })
   await session.unmap(segments)
   assert.deepEqual(page.complaints, [])
@@ -257,15 +239,15 @@ test('with a token everything is shown, after signing in', withDaemon, async () 
   await signIn(page, 'sixteen-characters-or-more')
   await page.until(LIVE)
   assert.equal(await page.value('location.pathname + location.hash'), '/')
-  await showsNames(page, ['secret'])
+  await page.showsNames(['secret'])
   assert.equal(await page.value("document.querySelector('#hidden').hidden"), true)
   await session.put('secret/other', 4096, { mode: '0600' })
-  await showsNames(page, ['secret', 'secret/other'])
+  await page.showsNames(['secret', 'secret/other'])
   // The cookie holds until the daemon ends; the next one wants its token again.
   await daemon.end()
   await page.until("document.querySelector('#connection').dataset.kind === 'lost'")
   await daemon.run(daemon.port)
-  await says(page, '#connection', /wants its token/)
+  await page.says('#connection', /wants its token/)
   await page.close()
   await rm(directory, { recursive: true })
 })

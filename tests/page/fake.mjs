@@ -1,7 +1,5 @@
 // A daemon's HTTP side that is none: the page's files, the three addresses that they ask, and as much to
 // show as a test wants. It can be told to make things happen, to fall silent, to lose events, to die.
-//
-// By hand, to look at the page:  node tests/page/fake.mjs --objects 100000 --rate 200 --port 9464
 
 import { createHash } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
@@ -323,18 +321,4 @@ export class FakeDaemon {
 
 function write (stream, message) {
   stream.write(`data: ${JSON.stringify(message)}\nid: ${[message].flat().at(-1).seq}\n\n`)
-}
-
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const option = (name, otherwise) => {
-    const at = process.argv.indexOf(`--${name}`)
-    return at < 0 ? otherwise : Number(process.argv[at + 1])
-  }
-  const daemon = new FakeDaemon({ devices: option('devices', 1) })
-  daemon.fill(option('objects', 1000))
-  daemon.connectSessions(option('sessions', 12))
-  await daemon.start(option('port', 0))
-  const rate = option('rate', 0)
-  if (rate) daemon.churn(rate)
-  console.log(daemon.url)
 }

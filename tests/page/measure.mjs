@@ -2,12 +2,9 @@
 // long it keeps people waiting while it is updated. large.test.mjs holds it to bounds; by hand:
 //
 //     node tests/page/measure.mjs [--objects 100000] [--rate 1000] [--seconds 10] [--url http://…/]
-//     node tests/page/measure.mjs --parts      what the worker's parts take, in Node
 
 import { performance } from 'node:perf_hooks'
 import { fileURLToPath } from 'node:url'
-import { MemoryMap } from '../../client/gateway/page/map.js'
-import { Store } from '../../client/gateway/page/store.js'
 import { Browser, until } from './browser.mjs'
 import { FakeDaemon } from './fake.mjs'
 
@@ -52,8 +49,8 @@ export async function measure (browser, url, { objects, seconds = 5, begin = () 
   const loading = await page.endTrace()
   begin()
   await page.beginTrace()
-  const map = await page.value("(({ x, y, width, height }) => ({ x, y, width, height }))(document.querySelector('.map').getBoundingClientRect())")
-  const table = await page.value("document.querySelector('#table').scrollIntoView({ block: 'end' }), (({ x, y, width, height }) => ({ x, y, width, height }))(document.querySelector('#table').getBoundingClientRect())")
+  const map = await page.value("document.querySelector('.map').getBoundingClientRect().toJSON()")
+  const table = await page.value("document.querySelector('#table').scrollIntoView({ block: 'end' }), document.querySelector('#table').getBoundingClientRect().toJSON()")
   const above = await page.value('scrollY')
   // Nobody does anything: what is shown is what comes.
   await page.value('seen.frames.clear()')
@@ -101,51 +98,6 @@ export async function measure (browser, url, { objects, seconds = 5, begin = () 
   return result
 }
 
-/** Times of the parts of the worker, without a browser; in ms of CPU time, garbage and all. */
-function measureParts (objects) {
-  const daemon = new FakeDaemon()
-  daemon.fill(objects)
-  const pages = []
-  for (let cursor = '0'; cursor !== null;) {
-    const page = daemon.page(new URLSearchParams({ limit: 10000, after: cursor }))
-    pages.push(JSON.stringify(page))
-    cursor = page.cursor
-  }
-  const store = new Store()
-  const [device] = daemon.snapshot().devices
-  const context = {
-    createImageData: (width, height) => ({ data: new Uint8ClampedArray(4 * width * height) }), measureText: text => ({ width: 6 * text.length }), putImageData () {}, fillText () {}, strokeRect () {}, setLineDash () {}
-  }
-  const map = new MemoryMap(device.id, { getContext: () => context })
-  map.setSize(1400, 1, 12)
-  const parts = {
-    'reading all rows' () {
-      store.beginSweep()
-      for (const page of pages.map(JSON.parse)) store.addPage(page.fields, page.objects, 0, Date.now())
-      store.endSweep()
-      store.ordered()
-    },
-    'order, 100 rows changed' () {
-      for (let i = 0; i < 100; i++) {
-        const row = store.rows.get(1 + i * 997 % objects)
-        store.addEvent('restored', { ...row, leases: row.leases + 1 }, row.extents, ++daemon.seq, Date.now())
-      }
-      store.ordered()
-    },
-    'laying the map out': () => map.layOut(device.segments, store.rows.values(), device.capacity),
-    'painting the map': () => map.paint('light', Date.now(), null)
-  }
-  for (const [name, part] of Object.entries(parts)) {
-    const times = Array.from({ length: 11 }, () => {
-      const before = process.cpuUsage()
-      part()
-      const { user, system } = process.cpuUsage(before)
-      return (user + system) / 1000
-    })
-    console.log(name.padEnd(28), percentile(times, 0.5).toFixed(1))
-  }
-}
-
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const option = (name, otherwise) => {
     const at = process.argv.indexOf(`--${name}`)
@@ -153,10 +105,6 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   }
   const objects = Number(option('objects', 100000))
   const rate = Number(option('rate', 1000))
-  if (process.argv.includes('--parts')) {
-    measureParts(objects)
-    process.exit()
-  }
   const browser = await Browser.start()
   try {
     let url = option('url')
