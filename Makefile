@@ -162,7 +162,7 @@ PEER_TESTS := $(call programs,$(wildcard tests/peer/*.c))
 PEER_DIRECTORY := $(addprefix client/peer/,directory_etcd.c etcd.c batch.c member.c announce.c view.c word.c)
 # Fetching behind a network and a clock of the program's own.
 SIM := $(call programs,$(wildcard tests/sim/*.c))
-SIM_FETCH := $(addprefix client/peer/,copies.c fetch.c granted.c seldom.c sources.c transfer.c)
+SIM_FETCH := $(addprefix client/peer/,copies.c fetch.c granted.c seldom.c sources.c transfer.c view.c word.c)
 BENCHES := $(call programs,$(BENCH_SOURCES))
 
 LIBRARY := $(B)/lib/libgpubuf.so
@@ -389,8 +389,7 @@ $(PEER_TESTS): $(B)/tests/peer/%: $(B)/obj/tests/peer/%.o $(call objects,$(PEER_
 	@mkdir -p $(@D)
 	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(UV_LIBS) $(CURL_LIBS)
 
-$(B)/tests/sim/storm: $(call objects,$(SIM_FETCH))
-$(SIM): $(B)/tests/sim/%: $(B)/obj/tests/sim/%.o $(call objects,client/peer/view.c client/peer/word.c) \
+$(SIM): $(B)/tests/sim/%: $(B)/obj/tests/sim/%.o $(call objects,$(SIM_FETCH)) \
 		$(B)/obj/libproto.a $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)

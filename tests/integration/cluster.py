@@ -122,15 +122,13 @@ class Lane:
 
 
 class PeerProcess(Program):
-    """A running gpubufd-peer; with `network`, in that of its machine `number` (namespaces.py)."""
+    """A running gpubufd-peer. `inside`: what its command begins with."""
 
-    def __init__(self, directory, daemon, authority, certificate, options, network=None, number=0, env=()):
+    def __init__(self, directory, daemon, authority, certificate, options, listen="127.0.0.1:0", inside=(), env=()):
         self.stderr_path = os.path.join(directory, "peer-stderr")
-        inside = network.inside(number) if network else []
-        address = f"{network.address(number)}:9470" if network else "127.0.0.1:0"
         with open(self.stderr_path, "ab") as stderr:
             self.process = subprocess.Popen(
-                [*inside, str(PEER), "--socket", daemon.path, "--listen", address, "--authority", authority,
+                [*inside, str(PEER), "--socket", daemon.path, "--listen", listen, "--authority", authority,
                  "--certificate", certificate[0], "--key", certificate[1], *map(str, options)],
                 stdin=subprocess.DEVNULL, stderr=stderr, env=test_device.environment(**dict(env)),
             )

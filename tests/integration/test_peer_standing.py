@@ -1,20 +1,69 @@
 """A lane of UCX that stands still: its cable is pulled, while that of the TLS connection is not."""
 
 import contextlib
+import os
+import subprocess
 
 import device
-import namespaces
 import pytest
 from certificates import Authority
 from cluster import PeerProcess
-
-REFUSAL = namespaces.refusal()
-pytestmark = pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL or "never")
+from peer import wait_until
 
 MIB = 1 << 20
 OBJECTS, BYTES = 25, 3 * MIB  # a chunk for each MiB: more than the machine that is asked takes on at a time, 64
 WAIT = 300_000
 OPTION = "cuda:{}:256M" if device.ON_GPU else "host:256M"  # a GPU for each machine: one has no room for both
+CABLES = {"second": "10.78.0", "first": "10.77.0"}  # and what goes by them
+
+
+def refusal():
+    """Why there can be no networks here; "": there can."""
+    script = "ip link add one type veth peer name two"
+    try:
+        run = subprocess.run(["unshare", "--net", "sh", "-c", script], capture_output=True, text=True, timeout=60)
+    except OSError as error:
+        return str(error)
+    return "" if run.returncode == 0 else f"network namespaces are not permitted: {run.stderr.strip()}"
+
+
+REFUSAL = refusal()
+pytestmark = pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL or "never")
+
+
+class Network:
+    """Machines 1 and 2, namespaces that two cables join. UCX reads in /sys which devices there are, where it sees those of
+    another network: all it finds is `lo`. It takes the first address of that, and so the second cable."""
+
+    def __init__(self):
+        # Of a process that sleeps: a namespace lives as long as somebody is in it.
+        self.machines = {i: subprocess.Popen(["unshare", "--net", "sleep", "1000000"]) for i in (1, 2)}
+        own = os.readlink("/proc/self/ns/net")
+        for number, machine in self.machines.items():
+            wait_until(lambda pid=machine.pid: os.readlink(f"/proc/{pid}/ns/net") != own)
+            self.ip(number, "link", "set", "lo", "up")
+            self.ip(number, "address", "flush", "dev", "lo")
+            for net in CABLES.values():
+                self.ip(number, "address", "add", f"{net}.{number}/32", "dev", "lo")
+        for cable in CABLES:
+            self.ip(1, "link", "add", cable, "type", "veth", "peer", "name", cable, "netns", self.machines[2].pid)
+            self.ip(1, "link", "set", cable, "up")
+            self.ip(2, "link", "set", cable, "up")
+        for cable, net in CABLES.items():
+            for near, far in ((1, 2), (2, 1)):
+                self.ip(near, "route", "add", f"{net}.{far}/32", "dev", cable, "src", f"{net}.{near}")
+
+    def inside(self, number):
+        """The words that a command begins with to run there."""
+        return ["nsenter", f"--net=/proc/{self.machines[number].pid}/ns/net"]
+
+    def ip(self, number, *command):
+        subprocess.run([*self.inside(number), "ip", *map(str, command)], check=True)
+
+    def close(self):
+        for machine in self.machines.values():
+            machine.kill()
+            machine.wait()
 
 
 def start_peer(network, number, daemon, authority, *options):
@@ -22,32 +71,16 @@ def start_peer(network, number, daemon, authority, *options):
     other = 3 - number
     return PeerProcess(
         daemon.directory, daemon, authority.certificate, authority.sign(f"n{number}"),
-        [f"--peer=n{other}={network.address(other)}:9470", "--ucx=trusted-network", *options,
+        [f"--peer=n{other}={CABLES['first']}.{other}:9470", "--ucx=trusted-network", *options,
          *(["--gpu", f"cuda:{number - 1}"] if device.ON_GPU else [])],
-        network, number, {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"})
-
-
-def second_cable(network):
-    """UCX reads in /sys which devices there are, where it sees those of another network: all it finds is `lo`. So its
-    address is the first one of that, and the way to the other's is the second cable."""
-    network.ip(1, "link", "add", "second", "type", "veth", "peer", "name", "second",
-               "netns", network.machines[2].pid)
-    for number in (1, 2):
-        network.ip(number, "address", "flush", "dev", "lo")
-        for address in (f"10.78.0.{number}", network.address(number)):
-            network.ip(number, "address", "add", f"{address}/32", "dev", "lo")
-        network.ip(number, "link", "set", "second", "up")
-    for number in (1, 2):
-        network.ip(number, "route", "add", f"10.78.0.{3 - number}/32", "dev", "second", "src", f"10.78.0.{number}")
-        network.plug(1, 2)
+        listen=f"{CABLES['first']}.{number}:9470", inside=network.inside(number), env={"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"})
 
 
 @contextlib.contextmanager
 def machines(daemon_factory, directory, patience_s):
     """(network, sessions of 1 and 2, their peers)."""
-    network, authority, peers = namespaces.Network(2), Authority(directory), []
+    network, authority, peers = Network(), Authority(directory), []
     try:
-        second_cable(network)
         daemons = [daemon_factory(device=OPTION.format(number)) for number in range(2)]
         for number, daemon in enumerate(daemons, 1):
             peers.append(start_peer(network, number, daemon, authority, f"--patience-ms={patience_s * 1000}"))

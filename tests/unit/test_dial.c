@@ -65,8 +65,27 @@ struct world {
     uv_loop_t loop;
     uv_check_t check;
     size_t fds;
-    int listening, refusing, silent, filler;
+    int sockets[3], filler;
 };
+
+enum { LISTENING, REFUSING, SILENT, NONE };
+
+/* What is dialed, and what comes of it: the socket that it connects to, or NONE and the error. */
+static const struct dialing {
+    const char *host;
+    int first, second;    /* addresses */
+    int status;           /* of the lookup */
+    int connected, error; /* negative: of libuv */
+} dialings[] = {
+    {"127.0.0.1", LISTENING, NONE, 0, LISTENING, 0},
+    {"127.0.0.1", REFUSING, NONE, 0, NONE, ECONNREFUSED},
+    {"127.0.0.1", REFUSING, LISTENING, 0, LISTENING, 0},
+    {"127.0.0.1", REFUSING, REFUSING, 0, NONE, ECONNREFUSED},
+    {"127.0.0.1", LISTENING, NONE, UV_EAI_NONAME, NONE, UV_EAI_NONAME},
+    {NO_UTF8, LISTENING, NONE, 0, NONE, UV_EINVAL},
+    {"127.0.0.1", SILENT, LISTENING, 0, LISTENING, 0},
+};
+enum { DIALINGS = sizeof(dialings) / sizeof(dialings[0]) };
 
 struct dialed {
     bool over;
@@ -94,12 +113,23 @@ static uint16_t connected_to(int fd)
     return ntohs(address.sin_port);
 }
 
-static struct dialed dial(struct world *world, const char *host, int at)
+static struct gb_peer_dial *begin(struct world *world, const struct dialing *what,
+                                  struct dialed *dialed)
+{
+    lookup_status = what->status;
+    second_port = what->second == NONE ? 0 : loopback_port(world->sockets[what->second]);
+    struct gb_peer_dial *dial = gb_peer_dial(
+        &world->loop, what->host, loopback_port(world->sockets[what->first]), on_dialed, dialed);
+    assert_non_null(dial);
+    assert_false(dialed->over);
+    return dial;
+}
+
+static struct dialed dial(struct world *world, const struct dialing *what)
 {
     struct dialed dialed = {.fd = -1};
 
-    assert_non_null(gb_peer_dial(&world->loop, host, loopback_port(at), on_dialed, &dialed));
-    assert_false(dialed.over);
+    (void)begin(world, what, &dialed);
     while (!dialed.over)
         (void)uv_run(&world->loop, UV_RUN_ONCE);
     return dialed;
@@ -110,22 +140,19 @@ static int set_up(void **state)
     struct world *world = test_calloc(1, sizeof(*world));
     struct pollfd waiting = {.events = POLLIN};
 
-    world->listening = loopback_bound();
-    world->refusing = loopback_bound(); /* nobody listens there */
-    world->silent =
-        loopback_bound(); /* its queue is full: the kernel drops what more would connect */
+    for (int i = LISTENING; i < NONE; i++)
+        world->sockets[i] = loopback_bound(); /* at the refusing one nobody listens */
     world->filler = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(listen(world->listening, 64), 0);
-    assert_int_equal(listen(world->silent, 0), 0);
-    const struct sockaddr_in silent = loopback_address(world->silent);
+    assert_int_equal(listen(world->sockets[LISTENING], 64), 0);
+    /* Its queue is full: the kernel drops what more would connect. */
+    assert_int_equal(listen(world->sockets[SILENT], 0), 0);
+    const struct sockaddr_in silent = loopback_address(world->sockets[SILENT]);
     assert_int_equal(connect(world->filler, (const struct sockaddr *)&silent, sizeof(silent)), 0);
-    waiting.fd = world->silent;
+    waiting.fd = world->sockets[SILENT];
     assert_int_equal(poll(&waiting, 1, -1), 1);
     assert_int_equal(uv_loop_init(&world->loop), 0);
-    second_port = 0;
-    lookup_status = 0;
     bad_sentences = 0;
-    close(dial(world, "127.0.0.1", world->listening).fd); /* what the loop opens once is open now */
+    close(dial(world, &dialings[0]).fd); /* what the loop opens once is open now */
     world->fds = open_fds();
     *state = world;
     return 0;
@@ -140,9 +167,8 @@ static int tear_down(void **state)
     assert_int_equal(open_fds(), world->fds);
     assert_int_equal(bad_sentences, 0);
     assert_int_equal(uv_loop_close(&world->loop), 0);
-    close(world->listening);
-    close(world->refusing);
-    close(world->silent);
+    for (int i = LISTENING; i < NONE; i++)
+        close(world->sockets[i]);
     close(world->filler);
     test_free(world);
     return 0;
@@ -150,65 +176,23 @@ static int tear_down(void **state)
 
 /* ---- what comes of it ---- */
 
-TEST_WITH(test_it_connects, set_up, tear_down)
-{
-    struct world *world = *state;
-    struct dialed dialed = dial(world, "127.0.0.1", world->listening);
-
-    assert_int_equal(connected_to(dialed.fd), loopback_port(world->listening));
-    close(dialed.fd);
-}
-
-TEST_WITH(test_it_is_refused, set_up, tear_down)
-{
-    struct world *world = *state;
-    struct dialed dialed = dial(world, "127.0.0.1", world->refusing);
-
-    assert_int_equal(dialed.fd, -1);
-    assert_string_equal(dialed.why, strerror(ECONNREFUSED));
-}
-
-TEST_WITH(test_the_second_address_is_tried_where_the_first_refuses, set_up, tear_down)
+TEST_WITH(test_what_comes_of_it, set_up, tear_down)
 {
     struct world *world = *state;
 
-    second_port = loopback_port(world->listening);
-    struct dialed dialed = dial(world, "127.0.0.1", world->refusing);
-    assert_int_equal(connected_to(dialed.fd), second_port);
-    close(dialed.fd);
-}
-
-TEST_WITH(test_the_second_address_is_tried_where_the_first_says_nothing, set_up, tear_down)
-{
-    struct world *world = *state;
-
-    second_port = loopback_port(world->listening);
-    struct dialed dialed = dial(world, "127.0.0.1", world->silent);
-    assert_int_equal(connected_to(dialed.fd), second_port);
-    close(dialed.fd);
-}
-
-TEST_WITH(test_both_addresses_refuse, set_up, tear_down)
-{
-    struct world *world = *state;
-
-    second_port = loopback_port(world->refusing);
-    struct dialed dialed = dial(world, "127.0.0.1", world->refusing);
-    assert_int_equal(dialed.fd, -1);
-    assert_string_equal(dialed.why, strerror(ECONNREFUSED));
-}
-
-TEST_WITH(test_a_host_that_cannot_be_looked_up, set_up, tear_down)
-{
-    struct world *world = *state;
-
-    struct dialed dialed = dial(world, NO_UTF8, world->listening);
-    assert_int_equal(dialed.fd, -1);
-    assert_string_equal(dialed.why, __real_uv_strerror(UV_EINVAL));
-    lookup_status = UV_EAI_NONAME;
-    dialed = dial(world, "127.0.0.1", world->listening);
-    assert_int_equal(dialed.fd, -1);
-    assert_string_equal(dialed.why, __real_uv_strerror(UV_EAI_NONAME));
+    for (const struct dialing *one = dialings; one < dialings + DIALINGS; one++) {
+        print_message("%s, %d then %d\n", one->host, one->first, one->second);
+        struct dialed dialed = dial(world, one);
+        if (one->connected == NONE) {
+            assert_int_equal(dialed.fd, -1);
+            assert_string_equal(dialed.why, one->error < 0 ? __real_uv_strerror(one->error)
+                                                           : strerror(one->error));
+        } else {
+            assert_int_equal(connected_to(dialed.fd),
+                             loopback_port(world->sockets[one->connected]));
+            close(dialed.fd);
+        }
+    }
 }
 
 /* ---- a stop ---- */
@@ -235,8 +219,7 @@ TEST_WITH(test_stopped_while_the_lookup_waits_for_a_thread, set_up, tear_down)
 
     assert_int_equal(uv_queue_work(&world->loop, &work, work_and_wait, on_worked), 0);
     sem_wait(&begun);
-    gb_peer_dial_stop(gb_peer_dial(&world->loop, "127.0.0.1", loopback_port(world->listening),
-                                   on_dialed, &dialed));
+    gb_peer_dial_stop(begin(world, &dialings[0], &dialed));
     sem_post(&held);
     assert_int_equal(uv_run(&world->loop, UV_RUN_DEFAULT), 0);
     assert_false(dialed.over);
@@ -247,10 +230,8 @@ TEST_WITH(test_stopped_when_the_lookup_is_done_and_not_told, set_up, tear_down)
     struct world *world = *state;
     struct dialed dialed = {0};
     uv_work_t work;
-    struct gb_peer_dial *dial = gb_peer_dial(&world->loop, "127.0.0.1",
-                                             loopback_port(world->listening), on_dialed, &dialed);
+    struct gb_peer_dial *dial = begin(world, &dialings[0], &dialed);
 
-    assert_non_null(dial);
     assert_int_equal(uv_queue_work(&world->loop, &work, work_and_wait, on_worked), 0);
     sem_wait(&begun); /* so the lookup has ended, and cannot be canceled */
     gb_peer_dial_stop(dial);
@@ -278,16 +259,14 @@ static void on_check(uv_check_t *check)
 }
 
 /* Whether the dial was still going on in that turn. */
-static bool stop_after(struct world *world, const char *host, int at, unsigned turns)
+static bool stop_after(struct world *world, const struct dialing *what, unsigned turns)
 {
     struct stopping stopping = {.left = turns};
 
     assert_int_equal(uv_check_init(&world->loop, &world->check), 0);
     world->check.data = &stopping;
     assert_int_equal(uv_check_start(&world->check, on_check), 0);
-    stopping.dial =
-        gb_peer_dial(&world->loop, host, loopback_port(at), on_dialed, &stopping.dialed);
-    assert_non_null(stopping.dial);
+    stopping.dial = begin(world, what, &stopping.dialed);
     if (turns == 0) {
         (void)uv_check_stop(&world->check);
         gb_peer_dial_stop(stopping.dial);
@@ -305,39 +284,25 @@ static bool stop_after(struct world *world, const char *host, int at, unsigned t
 TEST_WITH(test_stopped_in_each_turn, set_up, tear_down)
 {
     struct world *world = *state;
-    const struct {
-        const char *host;
-        int first, second, status;
-    } hosts[] = {
-        {"127.0.0.1", world->listening, -1, 0},
-        {"127.0.0.1", world->refusing, -1, 0},
-        {"127.0.0.1", world->refusing, world->listening, 0},
-        {"127.0.0.1", world->refusing, world->refusing, 0},
-        {"127.0.0.1", world->listening, -1, UV_EAI_NONAME},
-        {NO_UTF8, world->listening, -1, 0},
-    };
 
-    for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
+    for (const struct dialing *one = dialings; one < dialings + DIALINGS; one++) {
         unsigned turns = 0;
-        second_port = hosts[i].second < 0 ? 0 : loopback_port(hosts[i].second);
-        lookup_status = hosts[i].status;
-        while (stop_after(world, hosts[i].host, hosts[i].first, turns))
+        while (one->first != SILENT && stop_after(world, one, turns))
             turns++;
-        assert_in_range(turns, 1, 20);
+        assert_in_range(turns, one->first == SILENT ? 0 : 1, 20);
     }
 }
 
 TEST_WITH(test_stopped_while_an_address_says_nothing, set_up, tear_down)
 {
+    static const int seconds[] = {LISTENING, NONE}; /* with a timer, and without */
     struct world *world = *state;
     struct dialed dialed = {0};
     size_t before = open_fds();
 
-    for (int one = 0; one < 2; one++) { /* with a timer, and without */
-        second_port = one ? 0 : loopback_port(world->listening);
-        struct gb_peer_dial *dial = gb_peer_dial(&world->loop, "127.0.0.1",
-                                                 loopback_port(world->silent), on_dialed, &dialed);
-        assert_non_null(dial);
+    for (size_t i = 0; i < 2; i++) {
+        struct gb_peer_dial *dial =
+            begin(world, &(struct dialing){"127.0.0.1", SILENT, seconds[i], 0, 0, 0}, &dialed);
         while (open_fds() == before)
             (void)uv_run(&world->loop, UV_RUN_ONCE);
         gb_peer_dial_stop(dial);
