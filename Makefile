@@ -560,6 +560,7 @@ $(B)/tests/unit/test_remote $(B)/tests/unit/test_peer_session: CTL_LIBS += $(SSL
 $(B)/tests/unit/test_remote: $(call objects,$(PEER_LINKS))
 $(B)/tests/unit/test_peer_session: $(call objects,$(PEER_LINKS) \
 	$(addprefix client/peer/,copies.c described.c digest.c lease.c words.c))
+$(B)/tests/unit/test_serve: $(call objects,client/peer/seldom.c)
 WRAP_test_dial := uv_getaddrinfo uv_strerror
 WRAP_test_task := gb_mover_submit
 $(B)/tests/unit/test_sum: $(call objects,client/peer/sum_avx2.c)

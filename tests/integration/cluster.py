@@ -1,121 +1,24 @@
-"""Machines of a cluster on this one: each a daemon and a gpubufd-peer, on lanes of the test's own.
+"""Machines of a cluster on this one: each a daemon and a gpubufd-peer, behind a lane of the test's own."""
 
-A lane is a TCP proxy before a peer: its port is known before the peer runs, and the test may look at,
-hold, spoil and cut what goes through.
-"""
-
-import contextlib
 import json
 import os
 import socket
 import subprocess
-import threading
+
+import pytest
 
 import device as test_device
+import etcds
 from device import BUILD
 from peer import DEADLINE
 from program import Program
+from relay import Lane
 
+WAIT = 60_000
+SHARED = {"scope": "cluster", "mode": "0644"}
 PEER = BUILD / "bin" / "gpubufd-peer"
 PATIENT = "--patience-ms=30000"  # a process that waits for a processor is no machine that stands still
 QUERY = "--query={directory}/peer.sock"  # for Cluster.start() and run(): it answers an Asker
-
-
-# ---- lanes ----------------------------------------------------------------------------------------
-
-
-class Lane:
-    """A relay to the port `target`, with a port of its own. `towards` counts the bytes of answers,
-    `turns` the answers that follow a request: round trips, where one waits for the other. At `hold_at` bytes it waits
-    for release(); `spoil_at`: one bit of that byte is another."""
-
-    def __init__(self):
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port = self.listener.getsockname()[1]
-        self.target = None
-        self.towards = self.turns = 0
-        self.asked = False
-        self.connections = self.refused = 0
-        self.hold_at = self.spoil_at = None
-        self.released = threading.Event()
-        self.held = threading.Event()
-        self.open = True
-        self.pairs = []
-        self.lock = threading.Lock()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            try:
-                if not self.open or self.target is None:
-                    raise OSError("cut")
-                far = socket.create_connection(("127.0.0.1", self.target))
-            except OSError:
-                self.refused += 1
-                near.close()
-                continue
-            with self.lock:
-                self.connections += 1
-                self.pairs += [near, far]
-            threading.Thread(target=self._pump, args=(near, far, False), daemon=True).start()
-            threading.Thread(target=self._pump, args=(far, near, True), daemon=True).start()
-
-    def _pump(self, source, sink, answers):
-        try:
-            while data := source.recv(1 << 16):
-                self.turns += answers and self.asked
-                self.asked = not answers
-                if answers:
-                    data = self._look(data)
-                sink.sendall(data)
-        except OSError:
-            pass
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def _look(self, data):
-        before, self.towards = self.towards, self.towards + len(data)
-        if self.spoil_at is not None and before <= self.spoil_at < self.towards:
-            data = bytearray(data)
-            data[self.spoil_at - before] ^= 1
-        if self.hold_at is not None and self.towards >= self.hold_at:
-            self.held.set()
-            self.released.wait()
-        return data
-
-    def hold(self, count):
-        """Holds everything back after `count` more bytes."""
-        self.released.clear()
-        self.held.clear()
-        self.hold_at = self.towards + count
-
-    def wait_held(self):
-        assert self.held.wait(DEADLINE), "it was never reached"
-
-    def release(self):
-        self.hold_at = None
-        self.released.set()
-
-    def cut(self):
-        """Connections end, and no new one is made; held bytes are lost."""
-        self.open = False
-        with self.lock:
-            pairs, self.pairs = self.pairs, []
-        for end in pairs:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-        self.release()
-
-    def close(self):
-        self.cut()
-        with contextlib.suppress(OSError):
-            self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
 
 
 # ---- machines -------------------------------------------------------------------------------------
@@ -183,31 +86,41 @@ class Asker:
 
 
 class Cluster:
-    """cluster = Cluster(...); a, b = cluster.start("a", "b")"""
+    """cluster = Cluster(...); a, b = cluster.start("a", "b"): machines that know each other by a list, or by `etcd`."""
 
-    def __init__(self, daemon_factory, authority):
-        self.daemon_factory, self.authority, self.machines = daemon_factory, authority, {}
+    def __init__(self, daemon_factory, authority, etcd=None):
+        self.daemon_factory, self.authority, self.etcd, self.machines = daemon_factory, authority, etcd, {}
 
-    def start(self, *nodes, options=(), certificates=None):
-        """Machines that know each other. `certificates`: of nodes that are to have others than their own."""
+    def start(self, *nodes, certificates=None, **how):
+        """`certificates`: of nodes that are to have others than their own."""
         for node in nodes:
             self.machines[node] = Machine(node, self.daemon_factory(), Lane())
         for node in nodes:
-            self.run(self.machines[node], options, (certificates or {}).get(node))
+            self.run(self.machines[node], certificate=(certificates or {}).get(node), **how)
         return [self.machines[node] for node in nodes]
 
-    def run(self, machine, options=(), certificate=None):
+    def add(self, node, **how):
+        return self.start(node, **how)[0]
+
+    def known(self, machine, lease, url):
+        """Options by which machines know each other. `url`: where it reaches etcd, if not directly."""
+        if self.etcd:
+            return ["--etcd", url or self.etcd.url, "--advertise", f"127.0.0.1:{machine.lane.port}", "--lease-seconds", lease]
+        return [f"--peer={other.node}=127.0.0.1:{other.lane.port}" for other in self.machines.values() if other is not machine]
+
+    def run(self, machine, options=(), certificate=None, lease=60, url=None):
         """`options` may name the directory of the machine's daemon as "{directory}"."""
-        others = [f"--peer={other.node}=127.0.0.1:{other.lane.port}" for other in self.machines.values()
-                  if other is not machine]
-        if test_device.ON_GPU:
-            others.append("--gpu=cuda:0")
+        log = os.path.join(machine.daemon.directory, "peer-stderr")
+        if os.path.exists(log):  # of a peer that ran here before
+            os.unlink(log)
         machine.peer = PeerProcess(
             machine.daemon.directory, machine.daemon, self.authority.certificate,
             certificate or self.authority.sign(machine.node),
-            [PATIENT, *others, *(str(option).format(directory=machine.daemon.directory) for option in options)],
-        )
-        machine.lane.target = machine.peer.port
+            [PATIENT, *self.known(machine, lease, url), *(["--gpu=cuda:0"] if test_device.ON_GPU else []),
+             *(str(option).format(directory=machine.daemon.directory) for option in options)])
+        machine.lane.target = ("127.0.0.1", machine.peer.port)
+        if self.etcd:
+            machine.peer.wait_for("names of other machines are known")
 
     def stop(self):
         try:
@@ -219,3 +132,30 @@ class Cluster:
                 machine.lane.close()
                 if machine.peer:
                     machine.peer.kill()
+
+
+@pytest.fixture
+def cluster(daemon_factory, authority):
+    """Machines that know each other by a list."""
+    one = Cluster(daemon_factory, authority)
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def by_etcd(daemon_factory, authority, request):
+    if not etcds.ETCD:
+        pytest.skip("needs etcd")
+    one = Cluster(daemon_factory, authority, request.getfixturevalue("etcd"))
+    yield one
+    one.stop()
+
+
+# ---- what programs do on them -----------------------------------------------------------------------
+
+
+def fetched(peer, name, wait_ms=WAIT, **params):
+    opened = peer.open_object(name, wait_ms=wait_ms, **params)
+    data = bytes(opened.read())
+    opened.release()
+    return data

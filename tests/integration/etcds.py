@@ -6,10 +6,8 @@ import itertools
 import json
 import os
 import pathlib
-import select
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -138,110 +136,6 @@ def etcd(etcd_of_file):
     return etcd_of_file
 
 
-class Proxy:
-    """Forwards TCP to `target`. Cut, it takes what comes and holds it back: a network that is parted.
-    Deaf, it forwards requests and holds the answers back; blind, those of connections that watch.
-    Slow, it holds back what a connection sends from a request on that has these bytes in it."""
-
-    def __init__(self, target):
-        self.target = target
-        self.listener = socket.create_server(fresh_address())
-        self.url = "http://%s:%d" % self.listener.getsockname()
-        self.cut = self.deaf = self.blind = False
-        self.slow = None
-        self.pairs = []  # [near, far, held for far, held for near]
-        self.watching = set()  # the near ends of connections that watch
-        self.wake_out, self.wake_in = os.pipe()
-        self.lock = threading.Lock()
-        self.ended = False
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
-
-    def set(self, cut=False, deaf=False, blind=False, slow=None):
-        with self.lock:
-            self.cut, self.deaf, self.blind, self.slow = cut, deaf, blind, slow
-        os.write(self.wake_in, b"x")
-
-    def holds(self):
-        """Whether anything is held back."""
-        with self.lock:
-            return any(held for pair in self.pairs for held in pair[2:])
-
-    def _is_slow(self, pair):
-        return self.slow is not None and self.slow in pair[2]
-
-    def reset(self):
-        """Ends all connections."""
-        with self.lock:
-            for near, far, *_ in self.pairs:
-                near.close()
-                far.close()
-            self.pairs = []
-        os.write(self.wake_in, b"x")
-
-    def close(self):
-        self.ended = True
-        os.write(self.wake_in, b"x")
-        self.thread.join()
-        self.listener.close()
-        os.close(self.wake_in)
-        os.close(self.wake_out)
-        self.reset_all()
-
-    def reset_all(self):
-        for near, far, *_ in self.pairs:
-            near.close()
-            far.close()
-        self.pairs = []
-
-    def _flush(self, pair):
-        near, far, to_far, to_near = pair
-        if b"POST /v3/watch" in to_far:
-            self.watching.add(near)
-        if not self.cut and to_far and not self._is_slow(pair):
-            far.sendall(to_far)
-            pair[2] = b""
-        if not self.cut and not self.deaf and not (self.blind and near in self.watching) and to_near:
-            near.sendall(to_near)
-            pair[3] = b""
-
-    def _drop(self, pair):
-        pair[0].close()
-        pair[1].close()
-        if pair in self.pairs:
-            self.pairs.remove(pair)
-
-    def _run(self):
-        while not self.ended:
-            with self.lock:
-                sockets = [self.wake_out, self.listener, *(s for pair in self.pairs for s in pair[:2])]
-            try:
-                ready, _, _ = select.select(sockets, [], [], 1)
-            except (OSError, ValueError):
-                continue  # closed by reset()
-            with self.lock:
-                self._turn(ready)
-
-    def _turn(self, ready):
-        if self.wake_out in ready:
-            os.read(self.wake_out, 4096)
-        if self.listener in ready:
-            near, _ = self.listener.accept()
-            with contextlib.suppress(OSError):
-                self.pairs.append([near, socket.create_connection(self.target), b"", b""])
-        for pair in list(self.pairs):
-            try:
-                for side in (0, 1):
-                    if pair[side] in ready:
-                        data = pair[side].recv(65536)
-                        if not data:
-                            raise ConnectionResetError
-                        pair[2 + side] += data
-                self._flush(pair)
-            except OSError:
-                self._drop(pair)
-
-
 class Node:
     """A process with a directory in etcd: what it tells is kept as it came."""
 
@@ -276,17 +170,18 @@ class Node:
         with self.news:
             return len(self.told)
 
-    def wait(self, since=0, many=1, patience=PATIENCE, **members):
+    def wait(self, since=0, many=1, **members):
         """The next `many` tellings, from the since-th on, that have these members (a list if several)."""
-        end = time.monotonic() + patience
+        end, found = time.monotonic() + PATIENCE, []
         with self.news:
             while True:
-                found = [one for one in self.told[since:]
-                         if all(one.get(key, KeyError) == value for key, value in members.items())]
+                found += [one for one in self.told[since:]
+                          if all(one.get(key, KeyError) == value for key, value in members.items())]
+                since = len(self.told)
                 if len(found) >= many:
                     return found[0] if many == 1 else found[:many]
                 assert not self.ended, f"{self.name} ended: {self.process.stderr.read()}"
-                assert time.monotonic() < end, f"{self.name}: no {members} in {self.told[since:][-20:]}"
+                assert time.monotonic() < end, f"{self.name}: no {members} in {self.told[-20:]}"
                 self.news.wait(end - time.monotonic())
 
     def ask(self, line, many=1, **members):

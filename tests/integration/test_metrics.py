@@ -59,29 +59,6 @@ def value(families, name, **labels):
     return families[family][2].get((name, tuple(labels.items())))
 
 
-UNITS = ("seconds", "bytes", "ratio", "volts", "amperes", "joules", "grams", "meters", "celsius")
-ABBREVIATED = ("ms", "us", "ns", "sec", "secs", "milliseconds", "kb", "mb", "kib", "mib", "min", "hours",
-               "percent", "kilobytes", "megabytes")
-
-
-def test_as_the_linter_asks(served):
-    """The rules of `promtool check metrics`, and of Prometheus' page on naming."""
-    for name, (kind, help_text, samples) in scrape(served).items():
-        words = name.split("_")
-        assert re.fullmatch("gpubufd(_[a-z]+)+", name), name
-        assert kind in ("counter", "gauge", "histogram") and help_text.endswith("."), name
-        assert (kind == "counter") == name.endswith("_total"), name
-        assert not set(words) & set(ABBREVIATED), name
-        assert not set(words) & {"gauge", "counter", "histogram", "map", "list"}, name
-        unit = [word for word in words if word in UNITS]
-        assert len(unit) <= 1 and (not unit or name.removesuffix("_total").endswith(unit[0])), name
-        if kind != "histogram":
-            assert words[-1] not in ("count", "sum", "bucket"), name
-        for (_, labels), _number in samples.items():
-            assert len({key for key, _ in labels}) == len(labels)
-            assert not {key for key, _ in labels} & {"job", "instance", "name", "quantile"}
-
-
 def test_devices_add_up(served):
     peer = served.connect()
     peer.put("a", b"x" * 100_000, keep=True)
@@ -285,12 +262,6 @@ def expressions():
         yield variable["query"]
 
 
-def test_the_dashboard_uses_what_there_is(served):
-    used = set().union(*map(mentioned, expressions()))
-    assert len(used) > 20 and used <= known(served), used - known(served)
-    assert of_peers() - used == {"gpubufd_peer_fetched_total"}, "the same is told in bytes"
-
-
 def test_the_dashboard_can_be_imported():
     """As Grafana documents a dashboard's JSON: what it is told apart by, panels in a grid of 24 columns where none lies
     on another, and a variable for the data source, which every panel uses."""
@@ -316,28 +287,15 @@ def test_the_dashboard_can_be_imported():
         assert letters and len(set(letters)) == len(letters)
 
 
-def test_the_dashboard_leaves_no_device_or_label_unknown(served):
-    """Labels in braces exist on the metric that they are asked of."""
-    served.connect().put("a")  # so that its user has something
-    served.connect().call("provide", prefix="p/")
-    families = scrape(served)
-    labels = {}
-    for name, (_, _, samples) in families.items():
-        for (sample, pairs), _ in samples.items():
-            labels.setdefault(sample, set()).update(key for key, _ in pairs)
-        labels.setdefault(name, {"tier"} if name.startswith("gpubufd_tier") else set())
-    for expression in expressions():
-        for name, selectors in re.findall(r"(gpubufd_[a-z_]+)\{([^}]*)\}", expression):
-            for label in re.findall(r"([a-z]+)(?:=|!)", selectors):
-                assert label == "instance" or label in labels[name], (name, label)
-
-
-def test_the_alerts_use_what_there_is(served):
+def test_the_dashboard_and_the_alerts_use_what_there_is(served):
+    shown = set().union(*map(mentioned, expressions()))
     text = (MONITORING / "alerts.yml").read_text()
-    used = set()
+    alerting = set()
     for expression in re.findall(r"expr: (?:>-\n((?:          .*\n)+)|(.*)\n)", text):
-        used |= mentioned("".join(expression))
-    assert len(used) > 8 and used <= known(served), used - known(served)
+        alerting |= mentioned("".join(expression))
+    assert len(shown) > 20 and len(alerting) > 8
+    assert shown | alerting <= known(served), (shown | alerting) - known(served)
+    assert of_peers() - shown == {"gpubufd_peer_fetched_total"}, "the same is told in bytes"
     assert text.count("- alert:") == text.count("description:") == text.count("severity:")
 
 

@@ -14,32 +14,16 @@ import threading
 import pytest
 
 import device as test_device
-from cluster import PATIENT, Cluster, PeerProcess
+from cluster import PATIENT, SHARED, WAIT, fetched
 from ctl import Ctl
 from peer import DEADLINE, Closed, RpcError, bytes_layout, wait_until
 from test_gpubufctl_snapshot import contents, publish_all
 
 MIB = 1 << 20
-WAIT = 60_000
-SCOPE = {"scope": "cluster"}
-
-
-@pytest.fixture
-def cluster(daemon_factory, authority):
-    one = Cluster(daemon_factory, authority)
-    yield one
-    one.stop()
 
 
 def share(peer, name, data, **params):
-    return peer.put(name, data, **{**SCOPE, "mode": "0644", **params})
-
-
-def fetched(peer, name, wait_ms=WAIT, **params):
-    opened = peer.open_object(name, wait_ms=wait_ms, **params)
-    data = bytes(opened.read())
-    opened.release()
-    return data
+    return peer.put(name, data, **{**SHARED, **params})
 
 
 def refused(peer, name, kind, wait_ms=WAIT):
@@ -89,7 +73,7 @@ def test_all_kinds_and_slices_of_them(cluster, tmp_path):
         names = one.names()
         before = contents(one)
         for name in names:
-            peer.call("alias", name=f"all/{name}", of=name, mode="0644", **SCOPE)
+            peer.call("alias", name=f"all/{name}", of=name, **SHARED)
     with b.connect() as peer:
         for name in names:
             peer.open_object(f"all/{name}", wait_ms=WAIT).release()
@@ -198,20 +182,6 @@ def test_from_the_machine_that_has_a_copy(cluster, authority):
         assert a.lane.towards - before < MIB
 
 
-# RELIABILITY.md: Other machines 2
-def test_a_copy_whose_origin_has_gone(cluster):
-    """Without etcd nobody else can say what it was."""
-    a, b, c = cluster.start("a", "b", "c")
-    with a.connect() as here, c.connect() as there:
-        share(here, "x", b"whole")
-        assert fetched(there, "x") == b"whole"
-    c.peer.wait_for("fetched name=x ")
-    a.lane.cut()
-    with b.connect() as there:
-        assert f"a (127.0.0.1:{a.lane.port})" in refused(there, "x", "unavailable")
-        is_nowhere(there, "x")
-
-
 # ---- who may ------------------------------------------------------------------------------------
 
 
@@ -236,15 +206,6 @@ def test_a_machine_that_may_have_it_is_not_reached(cluster):
         assert f"b (127.0.0.1:{b.lane.port})" in refused(there, "x", "unavailable")  # a has none
 
 
-def test_what_cannot_be_fetched_does_not_fill_the_log(cluster):
-    a, b = cluster.start("a", "b")
-    with b.connect() as there:
-        for i in range(60):
-            refused(there, f"x{i}", "not_found")
-        b.peer.wait_for("cannot fetch name=x0 why=")
-        assert b.peer.stderr().count("cannot fetch") < 60  # 20 in a minute
-
-
 def test_the_log_as_json(cluster):
     """Each line is an object, whatever names there are, and says how bad it is."""
     a, b = cluster.start("a", "b", options=["--log-format", "json"])
@@ -263,16 +224,6 @@ def test_the_log_as_json(cluster):
     assert levels["cannot fetch"] == "warning" and levels["fetched"] == levels["listening"] == "info"
 
 
-def test_a_host_that_is_no_name(cluster, authority):
-    a, b = cluster.start("a", "b")
-    b.peer.stop()
-    b.peer = PeerProcess(b.daemon.directory, b.daemon, authority.certificate, authority.sign("b"),
-                         [f"--peer=a={'x' * 250}.{'y' * 4}:1"])
-    with b.connect() as there:
-        sentence = refused(there, "x", "unavailable")
-        assert "memory" not in sentence and "a (xxx" in sentence, sentence
-
-
 def test_two_machines_have_different_ones(cluster):
     a, b, c = cluster.start("a", "b", "c")
     with a.connect() as one, b.connect() as two, c.connect() as there:
@@ -286,7 +237,7 @@ def test_two_machines_have_different_ones(cluster):
 # ---- machines that fail ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("percent", [1, pytest.param(50, marks=pytest.mark.on_gpus), 99])
+@pytest.mark.parametrize("percent", [1, pytest.param(99, marks=pytest.mark.on_gpus)])
 # RELIABILITY.md: Other machines 1
 def test_the_owner_is_killed_in_the_middle(cluster, percent):
     a, b = cluster.start("a", "b")
@@ -308,9 +259,10 @@ def test_the_owner_is_killed_in_the_middle(cluster, percent):
 
 
 @pytest.mark.on_gpus
+@pytest.mark.parametrize("how", ["dies", "stalls"])
 # RELIABILITY.md: Other machines 18
-def test_another_copy_takes_over(cluster):
-    a, b, c = cluster.start("a", "b", "c")
+def test_another_copy_takes_over(cluster, how):
+    a, b, c = cluster.start("a", "b", "c", options=["--patience-ms=5000"])
     data = os.urandom(32 * MIB)
     with a.connect() as here, c.connect() as there:
         share(here, "x", data)
@@ -322,11 +274,11 @@ def test_another_copy_takes_over(cluster):
         ident = there.request("open", name="x", wait_ms=WAIT)
         a.lane.wait_held()
         c.lane.release()
-        a.peer.process.kill()
-        a.lane.cut()
+        if how == "dies":
+            a.peer.kill()
+            a.lane.cut()
         there.reply(ident)
         assert fetched(there, "x") == data
-    a.peer.process.wait()
 
 
 @pytest.mark.on_gpus
@@ -338,7 +290,7 @@ def test_content_that_is_never_complete(cluster, another_gpu):
     ready = another_gpu.event(int(4000 * DEADLINE))
     with a.connect() as here, b.connect() as waiting, b.connect() as there:
         for i in range(20):
-            made = here.create(f"never{i}", bytes_layout(10), mode="0644", **SCOPE)
+            made = here.create(f"never{i}", bytes_layout(10), **SHARED)
             here.call("seal", lease=made["lease"], ready=ready, release=True)
             waiting.request("open", name=f"never{i}", wait_ms=WAIT)
         share(here, "x", bytes(3 * MIB))
@@ -356,23 +308,6 @@ def test_a_machine_that_stands_still(cluster):
             assert "does not answer" in refused(there, "x", "unavailable")
         finally:
             a.peer.process.send_signal(signal.SIGCONT)
-
-
-def test_a_machine_that_comes_back(cluster):
-    a, b = cluster.start("a", "b")
-    with a.connect() as here, b.connect() as there:
-        share(here, "x", b"1")
-        a.lane.open = False
-        assert f"a (127.0.0.1:{a.lane.port})" in refused(there, "x", "unavailable")
-        a.lane.open = True
-
-        def is_there():
-            try:
-                return fetched(there, "x") == b"1"
-            except RpcError as error:
-                assert error.kind == "unavailable"
-
-        wait_until(is_there)
 
 
 @pytest.mark.on_gpus
@@ -400,7 +335,6 @@ def test_a_peer_that_stops_in_the_middle(cluster, came):
         b.peer.stop()
         assert "cannot fetch" not in b.peer.stderr()
         a.lane.release()
-        os.unlink(b.peer.stderr_path)
         cluster.run(b)
         there.reply(ident)
         assert fetched(there, "x") == data

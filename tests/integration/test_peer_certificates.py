@@ -5,7 +5,8 @@ import signal
 import pytest
 
 from certificates import Authority
-from test_peer import cluster, fetched, refused, share  # noqa: F401 (one is a fixture)
+from cluster import fetched
+from test_peer import refused, share
 
 
 @pytest.mark.host_only("about links, not about memory")
@@ -15,7 +16,7 @@ from test_peer import cluster, fetched, refused, share  # noqa: F401 (one is a f
     ("name", "its certificate is that of z"),
 ])
 # RELIABILITY.md: Other machines 20
-def test_a_wrong_certificate(cluster, authority, tmp_path, how, sentence):  # noqa: F811
+def test_a_wrong_certificate(cluster, authority, tmp_path, how, sentence):
     """Of the machine that has the name: neither is it believed, nor may it read here."""
     wrong = {
         "expired": lambda: authority.sign("a", days=-1, stem="expired"),
@@ -32,7 +33,7 @@ def test_a_wrong_certificate(cluster, authority, tmp_path, how, sentence):  # no
 
 
 @pytest.mark.host_only("about links, not about memory")
-def test_new_certificates(cluster, authority):  # noqa: F811
+def test_new_certificates(cluster, authority):
     """SIGHUP reads them anew; connections that there are stay."""
     a, b = cluster.start("a", "b")
     certificate, key = authority.sign("a", stem="a")

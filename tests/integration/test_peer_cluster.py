@@ -3,90 +3,20 @@
 import os
 import re
 import signal
-import time
 
 import pytest
 
-import device
-import etcds
-from cluster import PATIENT, Lane, Machine, PeerProcess
-from etcds import Proxy
-from peer import DEADLINE, RpcError, wait_until
-
-pytestmark = pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")
-
-PATIENCE = 60_000
-SHARED = {"scope": "cluster", "mode": "0644"}
-
-
-class ByEtcd:
-    def __init__(self, daemon_factory, authority, etcd):
-        self.daemon_factory, self.authority, self.etcd, self.machines = daemon_factory, authority, etcd, []
-
-    def start(self, *nodes, options=()):
-        return [self.add(node, options=options) for node in nodes]
-
-    def add(self, node, lease=60, url=None, options=()):
-        machine = Machine(node, self.daemon_factory(), Lane())
-        self.machines.append(machine)
-        self.run(machine, lease, url, options)
-        return machine
-
-    def run(self, machine, lease=60, url=None, options=()):
-        """`url`: where it reaches etcd, if not directly. `options`: a function of the machine, or the words."""
-        log = os.path.join(machine.daemon.directory, "peer-stderr")
-        if os.path.exists(log):  # of a peer that ran here before
-            os.unlink(log)
-        machine.peer = PeerProcess(
-            machine.daemon.directory, machine.daemon, self.authority.certificate,
-            self.authority.sign(machine.node),
-            ["--etcd", url or self.etcd.url, "--advertise", f"127.0.0.1:{machine.lane.port}", "--lease-seconds", lease,
-             PATIENT, *(["--gpu", "cuda:0"] if device.ON_GPU else []),
-             *(str(option).format(directory=machine.daemon.directory) for option in options)])
-        machine.lane.target = machine.peer.port
-        machine.peer.wait_for("names of other machines are known")
-
-    def stop(self):
-        try:
-            for machine in self.machines:
-                if machine.peer.process.returncode is None:
-                    machine.peer.stop()
-        finally:
-            for machine in self.machines:
-                machine.lane.close()
-                machine.peer.kill()
+from cluster import SHARED, WAIT, Asker, Machine, PeerProcess, fetched, path_of
+from peer import Closed, RpcError, wait_until
+from relay import Proxy
+from test_peer import Stranger
 
 
 @pytest.fixture
 def proxy(etcd):
-    one = Proxy((etcd.address, etcd.port))
+    one = Proxy(etcd)
     yield one
     one.close()
-
-
-@pytest.fixture
-def cluster(daemon_factory, authority, etcd):
-    one = ByEtcd(daemon_factory, authority, etcd)
-    yield one
-    one.stop()
-
-
-def test_a_name_that_no_machine_has(cluster):
-    a, b = cluster.start("a", "b")
-    with a.connect() as here, b.connect() as there:
-        end = time.monotonic() + DEADLINE
-        while "no machine of the cluster has" not in there.error("timeout", "open", name="x", wait_ms=200).message:
-            assert time.monotonic() < end
-        request = there.request("open", name="x", wait_ms=PATIENCE)
-        here.put("x", b"1", **SHARED)
-        assert there.reply(request)["object"]["name"] == "x"
-
-
-def fetched(peer, name, wait_ms=PATIENCE):
-    opened = peer.open_object(name, wait_ms=wait_ms)
-    data = bytes(opened.read())
-    opened.release()
-    return data
 
 
 def is_here(peer, name):
@@ -108,8 +38,8 @@ def is_nowhere(peer, name):
 
 
 # RELIABILITY.md: Other machines 15
-def test_what_is_shared_is_read_elsewhere_until_it_is_deleted(cluster):
-    a, b = cluster.start("a", "b")
+def test_what_is_shared_is_read_elsewhere_until_it_is_deleted(by_etcd):
+    a, b = by_etcd.start("a", "b")
     here, there = a.connect(), b.connect()
     data = os.urandom(3 << 20)
     here.put("cols/x", data, **SHARED)
@@ -117,8 +47,8 @@ def test_what_is_shared_is_read_elsewhere_until_it_is_deleted(cluster):
     here.put("cols/private", b"its owner's", scope="cluster", mode="0600")
     here.put("cols/y", b"after them", **SHARED)
     assert fetched(there, "cols/x") == data
-    wait_until(lambda: "/gpubufd/names/cols/y" in cluster.etcd.keys())
-    assert not {"/gpubufd/names/cols/own", "/gpubufd/names/cols/private"} & set(cluster.etcd.keys())
+    wait_until(lambda: "/gpubufd/names/cols/y" in by_etcd.etcd.keys())
+    assert not {"/gpubufd/names/cols/own", "/gpubufd/names/cols/private"} & set(by_etcd.etcd.keys())
     there.error("timeout", "open", name="cols/own", wait_ms=300)
     here.call("delete", name="cols/x")
     wait_until(lambda: not is_here(there, "cols/x"))
@@ -126,8 +56,8 @@ def test_what_is_shared_is_read_elsewhere_until_it_is_deleted(cluster):
 
 
 # RELIABILITY.md: Other machines 15
-def test_a_newer_version_takes_the_place_of_a_copy(cluster):
-    a, b = cluster.start("a", "b")
+def test_a_newer_version_takes_the_place_of_a_copy(by_etcd):
+    a, b = by_etcd.start("a", "b")
     here, there = a.connect(), b.connect()
     here.put("x", b"first", **SHARED)
     assert fetched(there, "x") == b"first"
@@ -136,10 +66,11 @@ def test_a_newer_version_takes_the_place_of_a_copy(cluster):
     assert fetched(there, "x") == b"second"
 
 
-def test_a_name_that_nobody_has_is_waited_for(cluster):
-    a, b = cluster.start("a", "b")
+def test_a_name_that_nobody_has_is_waited_for(by_etcd):
+    a, b = by_etcd.start("a", "b")
     here, there, maker = a.connect(), b.connect(), b.connect()
-    elsewhere, at_home = (there.request("open", name=name, wait_ms=PATIENCE) for name in ("made/a", "made/b"))
+    wait_until(lambda: "no machine of the cluster has" in there.error("timeout", "open", name="made/a", wait_ms=200).message)
+    elsewhere, at_home = (there.request("open", name=name, wait_ms=WAIT) for name in ("made/a", "made/b"))
     here.put("made/a", b"a", **SHARED)
     assert there.reply(elsewhere)["object"]["bytes"] == 1
     maker.put("made/b", b"bb")
@@ -147,32 +78,32 @@ def test_a_name_that_nobody_has_is_waited_for(cluster):
 
 
 # RELIABILITY.md: Other machines 12
-def test_a_name_that_is_made_while_etcd_is_away_is_fetched_when_it_is_back(cluster, proxy):
-    a, b = cluster.add("a"), cluster.add("b", lease=10, url=proxy.url)
+def test_a_name_that_is_made_while_etcd_is_away_is_fetched_when_it_is_back(by_etcd, proxy):
+    a, b = by_etcd.add("a"), by_etcd.add("b", lease=10, url=proxy.url)
     here, there = a.connect(), b.connect()
-    waiting = there.request("open", name="made", wait_ms=PATIENCE)
+    waiting = there.request("open", name="made", wait_ms=WAIT)
     b.peer.wait_for('cannot fetch name=made why="no machine of the cluster')  # it stays absent
     proxy.set(cut=True)
     b.peer.wait_for("no names of other machines for now")
     here.put("made", b"meanwhile", **SHARED)
-    wait_until(lambda: "/gpubufd/names/made" in cluster.etcd.keys())
+    wait_until(lambda: "/gpubufd/names/made" in by_etcd.etcd.keys())
     proxy.set()
     assert there.reply(waiting)["object"]["bytes"] == len(b"meanwhile")
 
 
-def test_a_name_is_asked_for_until_etcd_has_told_of_its_newer_version(cluster, proxy):
-    a, b = cluster.add("a"), cluster.add("b", url=proxy.url)
+def test_a_name_is_asked_for_until_etcd_has_told_of_its_newer_version(by_etcd, proxy):
+    a, b = by_etcd.add("a"), by_etcd.add("b", url=proxy.url)
     here, there = a.connect(), b.connect()
     here.put("x", b"first", **SHARED)
     assert fetched(there, "x") == b"first"  # from then on b remembers its revision
     there.call("delete", name="x")
-    wait_until(lambda: not [key for key in cluster.etcd.keys() if "/copies/" in key])
+    wait_until(lambda: not [key for key in by_etcd.etcd.keys() if "/copies/" in key])
     proxy.set(deaf=True)
-    before = cluster.etcd.revision()
+    before = by_etcd.etcd.revision()
     here.put("x", b"second", replace=True, **SHARED)
-    wait_until(lambda: cluster.etcd.revision() > before)
+    wait_until(lambda: by_etcd.etcd.revision() > before)
     a.lane.hold(1300)  # some ten refusals
-    waiting = there.request("open", name="x", wait_ms=PATIENCE)
+    waiting = there.request("open", name="x", wait_ms=WAIT)
     a.lane.wait_held()
     proxy.set()
     wait_until(lambda: not proxy.holds())
@@ -181,25 +112,25 @@ def test_a_name_is_asked_for_until_etcd_has_told_of_its_newer_version(cluster, p
 
 
 # RELIABILITY.md: Other machines 12
-def test_a_name_that_is_deleted_and_made_again_while_it_is_asked_for(cluster, proxy):
-    a, b, c = cluster.add("a"), cluster.add("b", url=proxy.url), cluster.add("c")
+def test_a_name_that_is_deleted_and_made_again_while_it_is_asked_for(by_etcd, proxy):
+    a, b, c = by_etcd.add("a"), by_etcd.add("b", url=proxy.url), by_etcd.add("c")
     here, there, elsewhere = a.connect(), b.connect(), c.connect()
     elsewhere.put("mark", b"1", **SHARED)
     here.put("warm", b"1", **SHARED)
     here.put("x", b"former", **SHARED)
     assert fetched(there, "mark") == fetched(there, "warm") == b"1"
-    wait_until(lambda: "/gpubufd/names/x" in cluster.etcd.keys())
+    wait_until(lambda: "/gpubufd/names/x" in by_etcd.etcd.keys())
     elsewhere.put("mark", b"2", replace=True, **SHARED)
     wait_until(lambda: not is_here(there, "mark"))  # so b knows of all that was before, of x too
     assert fetched(there, "mark") == b"2"
     proxy.set(deaf=True)
     here.call("delete", name="x")
-    wait_until(lambda: "/gpubufd/names/x" not in cluster.etcd.keys())
+    wait_until(lambda: "/gpubufd/names/x" not in by_etcd.etcd.keys())
     a.lane.hold(1)
-    waiting = there.request("open", name="x", wait_ms=PATIENCE)
+    waiting = there.request("open", name="x", wait_ms=WAIT)
     a.lane.wait_held()  # a's word that it has no x
     here.put("x", b"made anew", **SHARED)
-    wait_until(lambda: "/gpubufd/names/x" in cluster.etcd.keys())
+    wait_until(lambda: "/gpubufd/names/x" in by_etcd.etcd.keys())
     elsewhere.put("mark", b"3", replace=True, **SHARED)
     proxy.set()
     wait_until(lambda: not is_here(there, "mark"))  # now b knows of the new one
@@ -208,14 +139,14 @@ def test_a_name_that_is_deleted_and_made_again_while_it_is_asked_for(cluster, pr
 
 
 # RELIABILITY.md: Other machines 12
-def test_a_machine_is_let_in_before_etcd_has_told_of_it(cluster, proxy):
-    a = cluster.add("a", url=proxy.url)
+def test_a_machine_is_let_in_before_etcd_has_told_of_it(by_etcd, proxy):
+    a = by_etcd.add("a", url=proxy.url)
     a.connect().put("x", b"1", **SHARED)
-    wait_until(lambda: "/gpubufd/names/x" in cluster.etcd.keys())
+    wait_until(lambda: "/gpubufd/names/x" in by_etcd.etcd.keys())
     proxy.set(blind=True)
-    b = cluster.add("b")
+    b = by_etcd.add("b")
     there = b.connect()
-    waiting = there.request("open", name="x", wait_ms=PATIENCE)
+    waiting = there.request("open", name="x", wait_ms=WAIT)
     a.peer.wait_for('a machine waits: it is not known here yet machine="b ')
     proxy.set()
     assert there.reply(waiting)["object"]["bytes"] == 1
@@ -223,23 +154,19 @@ def test_a_machine_is_let_in_before_etcd_has_told_of_it(cluster, proxy):
 
 
 # RELIABILITY.md: Other machines 20
-def test_a_machine_that_is_not_in_etcd_gets_nothing(cluster, daemon_factory, authority):
-    a = cluster.add("a")
+def test_a_machine_that_is_not_in_etcd_gets_nothing(by_etcd, authority):
+    a = by_etcd.add("a")
     a.connect().put("x", b"1", **SHARED)
-    daemon = daemon_factory()
-    stranger = PeerProcess(daemon.directory, daemon, authority.certificate, authority.sign("stranger"),
-                           [f"--peer=a=127.0.0.1:{a.lane.port}"])
-    try:
-        daemon.connect().error("unavailable", "open", name="x", wait_ms=PATIENCE)
-        a.peer.wait_for('machine="stranger .*" why="it is none of the machines that are known here')
-        stranger.stop()
-    finally:
-        stranger.kill()
+    stranger = Stranger(authority, a.peer.port, "stranger")
+    stranger.send({"method": "find", "name": "x"})
+    with pytest.raises((Closed, OSError)):  # ten seconds later: it could be one that etcd has not told of yet
+        stranger.answer()
+    a.peer.wait_for('machine="stranger .*" why="it is none of the machines that are known here')
 
 
-def test_a_small_object_takes_two_round_trips(cluster):
+def test_a_small_object_takes_two_round_trips(by_etcd):
     """To open it and to read it, once the two machines are connected."""
-    a, b = cluster.start("a", "b")
+    a, b = by_etcd.start("a", "b")
     here, there = a.connect(), b.connect()
     here.put("first", b"connects them", **SHARED)
     assert fetched(there, "first") == b"connects them"
@@ -251,8 +178,8 @@ def test_a_small_object_takes_two_round_trips(cluster):
 
 
 # RELIABILITY.md: Other machines 11
-def test_of_two_machines_one_has_the_name(cluster):
-    a, b, c = cluster.start("a", "b", "c")
+def test_of_two_machines_one_has_the_name(by_etcd):
+    a, b, c = by_etcd.start("a", "b", "c")
     a.connect().put("x", b"of a", **SHARED)
     assert fetched(c.connect(), "x") == b"of a"
     b.connect().put("x", b"of b", **SHARED)
@@ -262,25 +189,25 @@ def test_of_two_machines_one_has_the_name(cluster):
 
 
 # RELIABILITY.md: Other machines 15
-def test_the_owner_is_killed_and_its_copies_are_read_on(cluster):
-    a, b = cluster.start("a", "b")
+def test_the_owner_is_killed_and_its_copies_are_read_on(by_etcd):
+    a, b = by_etcd.start("a", "b")
     here, there = a.connect(), b.connect()
     here.put("x", b"kept", **SHARED)
     here.put("y", b"never fetched", **SHARED)
     assert fetched(there, "x") == b"kept"
-    wait_until(lambda: "/gpubufd/names/y" in cluster.etcd.keys())
+    wait_until(lambda: "/gpubufd/names/y" in by_etcd.etcd.keys())
     a.peer.kill()
-    cluster.etcd.end_lease("a")
-    assert not [key for key in cluster.etcd.keys() if "/copies/" not in key and key != "/gpubufd/nodes/b"]
+    by_etcd.etcd.end_lease("a")
+    assert not [key for key in by_etcd.etcd.keys() if "/copies/" not in key and key != "/gpubufd/nodes/b"]
     wait_until(lambda: is_nowhere(there, "y"))
     assert fetched(there, "x") == b"kept"
-    cluster.run(a)
+    by_etcd.run(a)
     assert fetched(there, "y") == b"never fetched"
 
 
 # RELIABILITY.md: Other machines 16
-def test_a_daemon_that_begins_anew_numbers_its_versions_anew(cluster):
-    a, b = cluster.start("a", "b")
+def test_a_daemon_that_begins_anew_numbers_its_versions_anew(by_etcd):
+    a, b = by_etcd.start("a", "b")
     here, there = a.connect(), b.connect()
     there.put("copy", b"of b", **SHARED)
     versions = [here.put("x", b"first", **SHARED)]
@@ -291,7 +218,7 @@ def test_a_daemon_that_begins_anew_numbers_its_versions_anew(cluster):
     here.put("gone", b"gone", **SHARED)
     for name, data in (("x", b"first"), ("lower", b"former"), ("gone", b"gone")):
         assert fetched(there, name) == data
-    wait_until(lambda: [key for key in cluster.etcd.keys() if key.startswith("/gpubufd/copies/copy@")])
+    wait_until(lambda: [key for key in by_etcd.etcd.keys() if key.startswith("/gpubufd/copies/copy@")])
     a.peer.process.send_signal(signal.SIGSTOP)  # until the names are there again
     try:
         a.daemon.kill()
@@ -303,35 +230,36 @@ def test_a_daemon_that_begins_anew_numbers_its_versions_anew(cluster):
         a.peer.process.send_signal(signal.SIGCONT)
     wait_until(lambda: fetched(there, "x") == b"second" and fetched(there, "lower") == b"latter")
     wait_until(lambda: not is_here(there, "gone"))
-    wait_until(lambda: not [key for key in cluster.etcd.keys() if key.startswith("/gpubufd/copies/copy@")])
+    wait_until(lambda: not [key for key in by_etcd.etcd.keys() if key.startswith("/gpubufd/copies/copy@")])
 
 
 # RELIABILITY.md: Other machines 14
-def test_without_etcd_local_work_and_copies_go_on(cluster):
-    a, b = cluster.add("a"), cluster.add("b", lease=10)
+def test_without_etcd_local_work_and_copies_go_on(by_etcd):
+    a, b = by_etcd.add("a"), by_etcd.add("b", lease=10)
     here, there = a.connect(), b.connect()
     here.put("x", b"kept", **SHARED)
     here.put("y", b"never fetched", **SHARED)
     assert fetched(there, "x") == b"kept"
-    cluster.etcd.signal(signal.SIGSTOP)
+    by_etcd.etcd.signal(signal.SIGSTOP)
     try:
         b.peer.wait_for("no names of other machines for now")
         there.put("local", b"1", **SHARED)
         assert fetched(there, "local") == b"1" and fetched(there, "x") == b"kept"
-        refused = there.error("unavailable", "open", name="y", wait_ms=PATIENCE)
+        refused = there.error("unavailable", "open", name="y", wait_ms=WAIT)
         assert re.search("the lease could not be renewed|etcd at", refused.message)  # later it tells of its last try
     finally:
-        cluster.etcd.signal(signal.SIGCONT)
+        by_etcd.etcd.signal(signal.SIGCONT)
     wait_until(lambda: there_has(there, "y"))
     wait_until(lambda: there_has(here, "local"))
 
 
 def test_a_sentence_that_is_no_utf8_is_told_all_the_same(daemon, authority):
-    peer = PeerProcess(daemon.directory, daemon, authority.certificate, authority.sign("a"),
-                       ["--etcd", "http://h\udcff:1", "--advertise", "127.0.0.1:1"])  # a byte of its own
+    machine = Machine("a", daemon, None)
+    peer = PeerProcess(daemon.directory, daemon, authority.certificate, authority.sign("a"), [
+        "--etcd", "http://h\udcff:1", "--advertise", "127.0.0.1:1", f"--query={path_of(machine)}"])  # a byte of its own
     try:
-        refused = daemon.connect().error("unavailable", "open", name="x", wait_ms=PATIENCE)
-        assert "etcd at http://h?:1: " in refused.message
+        with Asker(machine) as asker:
+            assert "etcd at http://h?:1: " in asker.ask("where", name="x")["error"]["message"]
         peer.stop()
     finally:
         peer.kill()

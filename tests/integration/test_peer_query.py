@@ -15,36 +15,13 @@ import termios
 
 import pytest
 
-import etcds
-from cluster import QUERY, Asker, Cluster, path_of
+from cluster import QUERY, SHARED, Asker, fetched, path_of
 from conftest import runs_as
 from ctl import FAILED, NO_DAEMON, USAGE, Ctl
 from device import BUILD, ROOT
 from http_client import get
 from peer import DEADLINE, wait_until
 from test_metrics import parse
-from test_peer_cluster import ByEtcd, fetched
-
-SHARED = {"scope": "cluster", "mode": "0644"}
-
-
-@pytest.fixture
-def listed(daemon_factory, authority):
-    """Two machines that know each other by a list."""
-    one = Cluster(daemon_factory, authority)
-    yield one
-    one.stop()
-
-
-@pytest.fixture
-def cluster(daemon_factory, authority, request):
-    """Machines that know each other by etcd."""
-    if not etcds.ETCD:
-        pytest.skip("needs etcd")
-    one = ByEtcd(daemon_factory, authority, request.getfixturevalue("etcd"))
-    yield one
-    one.stop()
-
 
 def start(cluster, *nodes, options=()):
     """Machines that answer questions."""
@@ -68,7 +45,7 @@ def places(machine, name):
     return {place["node"]: (place["origin"], place["version"], place["bytes"]) for place in answer.get("places", [])}
 
 
-@pytest.mark.parametrize("known_by", ["listed", "cluster"])
+@pytest.mark.parametrize("known_by", ["cluster", "by_etcd"])
 def test_where_a_name_is(known_by, request, tmp_path):
     a, b = start(request.getfixturevalue(known_by), "a", "b")
     with a.connect() as here, b.connect() as there:
@@ -79,7 +56,9 @@ def test_where_a_name_is(known_by, request, tmp_path):
         copy = there.call("stat", name="x")["object"]["version"]
         expected = {"a": ("a", version, 5), "b": ("a", copy, 5)}
         wait_until(lambda: places(a, "x") == expected and places(b, "x") == expected)
-        assert places(a, "own") == {}
+        here.put("secret", b"1", scope="cluster", mode="0600")  # for its owner alone
+        assert places(a, "own") == places(a, "secret") == {}
+        assert os.stat(path_of(a)).st_mode & 0o777 == 0o660
         shown = ctl(b, tmp_path)
         assert json.loads(shown.raw("where", "x", "--json").stdout)["node"] == "b"
         rows = [line.split() for line in shown.raw("where", "x").stdout.decode().splitlines()]
@@ -89,19 +68,8 @@ def test_where_a_name_is(known_by, request, tmp_path):
         assert done.returncode == FAILED and b"has" in done.stderr
 
 
-def test_since_when(cluster):
-    a, b = start(cluster, "a", "b")
-    with a.connect() as here, b.connect() as there, Asker(b) as asker:
-        here.put("x", b"1", **SHARED)
-        fetched(there, "x")
-        wait_until(lambda: len(asker.ask("where", name="x")["places"]) == 2)
-        created = [peer.call("stat", name="x")["object"]["created_ms"] for peer in (here, there)]
-        since = [place["since"] for place in asker.ask("where", name="x")["places"]]
-        assert all(abs(told - min(created)) < 600_000 for told in since) and asker.ask("list")["names"][0]["since"]
-
-
-def test_all_names_of_the_cluster(cluster, tmp_path):
-    a, b = start(cluster, "a", "b")
+def test_all_names_of_the_cluster(by_etcd, tmp_path):
+    a, b = start(by_etcd, "a", "b")
     names = [f"many/{i:03}" for i in range(300)]  # more than a page
     with a.connect() as here, b.connect() as there:
         for name in names:
@@ -122,28 +90,32 @@ def test_all_names_of_the_cluster(cluster, tmp_path):
         assert told("none") == []
         assert shown.raw("ls", "--cluster", "--long").returncode == USAGE
         with Asker(b) as asker:
-            assert [one["name"] for one in asker.ask("list", after="many/298")["names"]] == ["many/299", "one"]
+            listed = asker.ask("list", after="many/298")["names"]
+            assert [one["name"] for one in listed] == ["many/299", "one"]
+            since = [one["since"] for one in listed + asker.ask("where", name="many/007")["places"]]
+        created = there.call("stat", name="one")["object"]["created_ms"]
+        assert len(since) == 4 and all(abs(told - created) < 600_000 for told in since)
 
 
-@pytest.mark.parametrize("known_by", ["listed", "cluster"])
+@pytest.mark.parametrize("known_by", ["cluster", "by_etcd"])
 def test_which_machines_there_are(known_by, request):
     a, b = start(request.getfixturevalue(known_by), "a", "b")
     with Asker(a) as asker:
         expected = {"node": "a", "peers": [{"node": "b", "host": "127.0.0.1", "port": b.lane.port}]}
         wait_until(lambda: asker.ask("peers") == expected)
-        if known_by == "cluster":
+        if known_by == "by_etcd":
             b.peer.stop()
             wait_until(lambda: asker.ask("peers")["peers"] == [])
 
 
-def test_without_etcd_nobody_knows_all_names(listed, tmp_path):
-    a, _ = start(listed, "a", "b")
+def test_without_etcd_nobody_knows_all_names(cluster, tmp_path):
+    a, _ = start(cluster, "a", "b")
     done = ctl(a, tmp_path).raw("ls", "--cluster")
     assert done.returncode == FAILED and b"without etcd" in done.stderr
 
 
-def test_a_machine_is_not_reached(listed, tmp_path):
-    a, b = start(listed, "a", "b")
+def test_a_machine_is_not_reached(cluster, tmp_path):
+    a, b = start(cluster, "a", "b")
     with a.connect() as here:
         here.put("x", b"1", **SHARED)
         b.lane.cut()
@@ -165,23 +137,22 @@ def test_where_somebody_outside_the_group_asks(directory):
     assert "Permission denied; are you in the group of its socket, gpubufd?" in done.stderr
 
 
-def test_where_there_is_no_peer(listed, tmp_path):
-    a, b = start(listed, "a", "b")
+def test_where_there_is_no_peer(cluster, tmp_path):
+    a, b = start(cluster, "a", "b")
     shown = ctl(a, tmp_path)
     a.peer.kill()
     done = shown.raw("where", "x")
     assert done.returncode == NO_DAEMON and path_of(a).encode() in done.stderr and b"--query" in done.stderr
     assert os.path.exists(path_of(a))
-    os.unlink(a.peer.stderr_path)
-    listed.run(a, options=[QUERY])  # takes the place of what was left
+    cluster.run(a, options=[QUERY])  # takes the place of what was left
     assert shown.raw("where", "x").returncode == FAILED and places(a, "x") == {}
     a.peer.stop()
     assert not os.path.exists(path_of(a))
 
 
 # RELIABILITY.md: Other machines 22
-def test_questions_that_make_no_sense(listed):
-    a, _ = start(listed, "a", "b")
+def test_questions_that_make_no_sense(cluster):
+    a, _ = start(cluster, "a", "b")
     with Asker(a) as asker:
         assert asker.refused(b"") == "parse" and asker.refused(b"[") == "parse"
         assert asker.refused(b"[]") == asker.refused(b"{}") == "invalid"
@@ -199,9 +170,9 @@ def test_questions_that_make_no_sense(listed):
 
 
 # RELIABILITY.md: Other machines 22
-def test_who_asks_at_a_time(listed):
+def test_who_asks_at_a_time(cluster):
     """A connection too many takes the place of the oldest."""
-    a, _ = start(listed, "a", "b")
+    a, _ = start(cluster, "a", "b")
     askers = [Asker(a) for _ in range(33)]
     assert askers[-1].refused(b"{}") == "invalid"
     assert askers[0].file.readline() == b""
@@ -216,9 +187,9 @@ def test_who_asks_at_a_time(listed):
 
 
 # RELIABILITY.md: Other machines 22
-def test_questions_of_those_who_have_hung_up_are_bounded(listed):
+def test_questions_of_those_who_have_hung_up_are_bounded(cluster):
     """Each waits for the answer of a machine that stands still."""
-    a, b = start(listed, "a", "b", options=["--patience-ms", 600_000])
+    a, b = start(cluster, "a", "b", options=["--patience-ms", 600_000])
     with Asker(a) as asker:
         assert asker.refused(b'{"method":"where","name":"x"}') == "not_found"  # b is connected to
     os.kill(b.peer.process.pid, signal.SIGSTOP)
@@ -242,9 +213,9 @@ def test_questions_of_those_who_have_hung_up_are_bounded(listed):
     wait_until(lambda: not is_refused())
 
 
-def test_a_peer_stops_while_it_is_asked(listed):
+def test_a_peer_stops_while_it_is_asked(cluster):
     """An answer is written and the loop has not told so yet; further questions have come."""
-    a, _ = start(listed, "a", "b")
+    a, _ = start(cluster, "a", "b")
     with Asker(a) as asker:
         asker.ask("metrics")
         os.kill(a.peer.process.pid, signal.SIGSTOP)
@@ -255,9 +226,9 @@ def test_a_peer_stops_while_it_is_asked(listed):
     a.peer.stop()  # it has: with status 0, and without a word of a sanitizer
 
 
-def published(cluster):
+def published(by_etcd):
     """The names in etcd, in the order in which they were published."""
-    kvs = cluster.etcd.post("kv/range", {"key": "AA==", "range_end": "AA==", "keys_only": True}).get("kvs", [])
+    kvs = by_etcd.etcd.post("kv/range", {"key": "AA==", "range_end": "AA==", "keys_only": True}).get("kvs", [])
     named = [(int(kv["mod_revision"]), base64.b64decode(kv["key"]).decode().partition("/names/")[2]) for kv in kvs]
     return [name for _, name in sorted(named) if name]
 
@@ -268,15 +239,15 @@ def shared(asker):
 
 
 # RELIABILITY.md: Other machines 21
-def test_many_names_are_withdrawn_a_few_at_a_time(cluster):
+def test_many_names_are_withdrawn_a_few_at_a_time(by_etcd):
     """Programs may delete any number at once; the peer's connections are not theirs to use up."""
-    a, _ = start(cluster, "a", "b")
+    a, _ = start(by_etcd, "a", "b")
     names = [f"many/{i:03}" for i in range(200)]
     with a.connect() as here, Asker(a) as asker:
         for name in names:
             here.put(name, b"1", **SHARED)
-        wait_until(lambda: len(published(cluster)) == len(names))
-        cluster.etcd.signal(signal.SIGSTOP)
+        wait_until(lambda: len(published(by_etcd)) == len(names))
+        by_etcd.etcd.signal(signal.SIGSTOP)
         try:
             here.delete(names)
             wait_until(lambda: shared(asker) == 0)
@@ -286,10 +257,10 @@ def test_many_names_are_withdrawn_a_few_at_a_time(cluster):
             wait_until(lambda: shared(asker) == 0)
             assert len(os.listdir(f"/proc/{a.peer.process.pid}/fd")) < 150
         finally:
-            cluster.etcd.signal(signal.SIGCONT)
-        wait_until(lambda: not published(cluster))
+            by_etcd.etcd.signal(signal.SIGCONT)
+        wait_until(lambda: not published(by_etcd))
         here.put("later", b"1", **SHARED)
-        wait_until(lambda: published(cluster) == ["later"])
+        wait_until(lambda: published(by_etcd) == ["later"])
 
 
 def put_many(peer):
@@ -299,46 +270,36 @@ def put_many(peer):
 
 @pytest.mark.root
 # RELIABILITY.md: Other machines 4
-def test_users_take_turns_to_publish(cluster, as_user):
-    a, _ = start(cluster, "a", "b")
+def test_users_take_turns_to_publish(by_etcd, as_user):
+    a, _ = start(by_etcd, "a", "b")
     with a.connect() as here, Asker(a) as asker:
-        cluster.etcd.signal(signal.SIGSTOP)
+        by_etcd.etcd.signal(signal.SIGSTOP)
         try:
             as_user(a.daemon, 1001, 1001, put_many)
             here.put("other", b"1", **SHARED)
             wait_until(lambda: shared(asker) == 401)
         finally:
-            cluster.etcd.signal(signal.SIGCONT)
-        wait_until(lambda: len(published(cluster)) == 401)
-        assert published(cluster).index("other") <= 300  # 200 were under way before it, 100 are in its transaction
+            by_etcd.etcd.signal(signal.SIGCONT)
+        wait_until(lambda: len(published(by_etcd)) == 401)
+        assert published(by_etcd).index("other") <= 300  # 200 were under way before it, 100 are in its transaction
 
 
 @pytest.mark.root
 # RELIABILITY.md: Other machines 4
-def test_names_that_a_user_may_have_in_the_cluster(cluster, as_user):
-    a, _ = start(cluster, "a", "b", options=["--user-names", 3])
+def test_names_that_a_user_may_have_in_the_cluster(by_etcd, as_user):
+    a, _ = start(by_etcd, "a", "b", options=["--user-names", 3])
     with a.connect() as here, Asker(a) as asker:
         as_user(a.daemon, 1001, 1001, put_many)
         here.put("other", b"1", **SHARED)
         wait_until(lambda: asker.figure("names_published") == 4)  # the peer has its answers
-        assert sorted(published(cluster)) == ["many/000", "many/001", "many/002", "other"]
+        assert sorted(published(by_etcd)) == ["many/000", "many/001", "many/002", "other"]
         assert "the user 1001 has 3 names in the cluster already" in a.peer.stderr()
         assert asker.figure("names_over_total") == 397
         assert 20 <= a.peer.stderr().count("not published name=") < 150  # 20 in a minute
         here.delete(["many/001"])
         wait_until(lambda: shared(asker) == 3)
         as_user(a.daemon, 1001, 1001, lambda peer: peer.put("many/x", b"1", **SHARED))
-        wait_until(lambda: sorted(published(cluster)) == ["many/000", "many/002", "many/x", "other"])
-
-
-@pytest.mark.root
-def test_who_may_ask(listed):
-    a, _ = start(listed, "a", "b")
-    mode = os.stat(path_of(a)).st_mode & 0o777
-    assert mode == 0o660
-    with a.connect() as here:
-        here.put("secret", b"1", scope="cluster", mode="0600")  # for its owner alone
-        assert places(a, "secret") == {}
+        wait_until(lambda: sorted(published(by_etcd)) == ["many/000", "many/002", "many/x", "other"])
 
 
 # ---- metrics ----
@@ -348,8 +309,8 @@ def scrape(port):
     return parse(get(port, "/metrics").text)
 
 
-def test_the_metrics_of_the_peer(cluster, gateway, tmp_path):
-    a, b = start(cluster, "a", "b")
+def test_the_metrics_of_the_peer(by_etcd, gateway, tmp_path):
+    a, b = start(by_etcd, "a", "b")
     port = gateway(b.daemon, "--http", "127.0.0.1:0", "--peer-socket", path_of(b)).port
     with a.connect() as here, b.connect() as there:
         here.put("x", b"12345", **SHARED)

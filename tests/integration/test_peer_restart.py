@@ -6,12 +6,9 @@ import threading
 
 import pytest
 
-import etcds
-from cluster import QUERY, Asker
+from cluster import QUERY, SHARED, WAIT, Asker, fetched
 from peer import wait_until
-from test_peer_cluster import PATIENCE, SHARED, cluster, fetched, is_here  # noqa: F401 (one is a fixture)
-
-pytestmark = pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")
+from test_peer_cluster import is_here
 
 
 def log_of(program):
@@ -26,9 +23,9 @@ def version_of(peer, name):
 
 @pytest.mark.parametrize("killed", [False, True], ids=["SIGTERM", "SIGKILL"])
 # RELIABILITY.md: Other machines 7
-def test_copies_are_known_again(cluster, killed):  # noqa: F811
+def test_copies_are_known_again(by_etcd, killed):
     """Names that were replaced or deleted meanwhile are not read any more; others are not fetched again."""
-    a, b, c = cluster.start("a", "b", "c")
+    a, b, c = by_etcd.start("a", "b", "c")
     here, there = a.connect(), b.connect()
     for name in ("replaced", "labelled", "deleted", "kept"):
         here.put(name, b"old", **SHARED, **({"label": "copy of, step-42"} if name == "labelled" else {}))
@@ -38,66 +35,56 @@ def test_copies_are_known_again(cluster, killed):  # noqa: F811
     versions = {name: version_of(there, name) for name in ("kept", "own")}
     if killed:
         b.peer.kill()
-        cluster.etcd.end_lease("b")
+        by_etcd.etcd.end_lease("b")
     else:
         b.peer.stop()
     for name in ("replaced", "labelled"):
         here.put(name, b"new", replace=True, **SHARED)
     here.call("delete", name="deleted")
-    wait_until(lambda: "/gpubufd/names/deleted" not in cluster.etcd.keys())
-    cluster.run(b)
+    wait_until(lambda: "/gpubufd/names/deleted" not in by_etcd.etcd.keys())
+    by_etcd.run(b)
     wait_until(lambda: not is_here(there, "deleted"))
     for name in ("replaced", "labelled"):
         wait_until(lambda name=name: not is_here(there, name) or fetched(there, name) == b"new")
         assert fetched(there, name) == b"new"
     assert {name: version_of(there, name) for name in versions} == versions
     # Others may fetch it from here again.
-    wait_until(lambda: [key for key in cluster.etcd.keys() if key.startswith("/gpubufd/copies/kept@")])
+    wait_until(lambda: [key for key in by_etcd.etcd.keys() if key.startswith("/gpubufd/copies/kept@")])
     here.put("kept", b"newer", replace=True, **SHARED)
     wait_until(lambda: not is_here(there, "kept") or fetched(there, "kept") == b"newer")
     assert fetched(there, "own") == b"mine"
 
 
 # RELIABILITY.md: Other machines 7
-def test_who_waits_waits_on(cluster):  # noqa: F811
+def test_who_waits_waits_on(by_etcd):
     """For the peer that comes next, also while that one has no word of etcd yet."""
-    a, b = cluster.start("a", "b")
+    a, b = by_etcd.start("a", "b")
     here, there = a.connect(), b.connect()
-    waiting = there.request("open", name="late", wait_ms=PATIENCE)
+    waiting = there.request("open", name="late", wait_ms=WAIT)
     b.peer.wait_for('cannot fetch name=late why="no machine of the cluster')
     b.peer.stop()
-    cluster.etcd.signal(signal.SIGSTOP)
+    by_etcd.etcd.signal(signal.SIGSTOP)
     try:
-        runs = threading.Thread(target=cluster.run, args=(b,))
+        runs = threading.Thread(target=by_etcd.run, args=(b,))
         runs.start()
         wait_until(lambda: "cannot fetch name=late why=\"the cluster's names" in log_of(b.peer))
     finally:
-        cluster.etcd.signal(signal.SIGCONT)
+        by_etcd.etcd.signal(signal.SIGCONT)
     runs.join()
     here.put("late", b"in time", **SHARED)
     assert there.reply(waiting)["object"]["bytes"] == len(b"in time")
 
 
-def test_a_copy_that_has_the_name(cluster):  # noqa: F811
-    """Whoever wants to make an object of that name is told what is in the way."""
-    a, b = cluster.start("a", "b")
-    a.connect().put("x", b"1", **SHARED)
-    there = b.connect()
-    assert fetched(there, "x") == b"1"
-    refused = there.error("exists", "create", name="x", layout={"kind": "bytes", "bytes": 1})
-    assert '"x" exists (its label: "copy of a, revision ' in refused.message
-
-
 # RELIABILITY.md: Other machines 8
-def test_a_name_that_changes_hands(cluster):  # noqa: F811
-    a, b, c = cluster.start("a", "b", "c", options=[QUERY])
+def test_a_name_that_changes_hands(by_etcd):
+    a, b, c = by_etcd.start("a", "b", "c", options=[QUERY])
     a.connect().put("x", b"of a", **SHARED)
     assert fetched(c.connect(), "x") == b"of a"
     there = b.connect()
     there.put("x", b"of b", **SHARED)
     b.peer.wait_for('not published name=x ')
     a.connect().call("delete", name="x")
-    wait_until(lambda: "/gpubufd/names/x" not in cluster.etcd.keys())
+    wait_until(lambda: "/gpubufd/names/x" not in by_etcd.etcd.keys())
     there.put("x", b"newer, of b", replace=True, **SHARED)
     b.peer.wait_for('the name is this machine\'s now, and was another\'s name=x ')
     there.put("y", b"of b from the beginning", **SHARED)

@@ -9,22 +9,9 @@ import threading
 
 import pytest
 
-import etcds
-from cluster import PATIENT
+from cluster import PATIENT, SHARED, fetched
 from peer import DEADLINE, wait_until
-from test_peer import (  # noqa: F401 (one is a fixture)
-    MIB,
-    SUM,
-    Liar,
-    Stranger,
-    cluster,
-    fetched,
-    head,
-    is_nowhere,
-    refused,
-    share,
-)
-from test_peer_cluster import ByEtcd
+from test_peer import MIB, SUM, Liar, Stranger, head, is_nowhere, refused, share
 
 TRUE, FALSE = b"true", b"data"  # of the latter, test_peer.py has the checksum
 ZEROS, ONES = 0x918780B90550BF34, 0xF35272FFBEF30AA9  # XXH3 of 1 MiB of b"\0", and of b"1"
@@ -68,7 +55,7 @@ def liar(authority):
 
 
 @pytest.fixture
-def trio(cluster, liar):  # noqa: F811
+def trio(cluster, liar):
     """(a, b, liar): two machines that know a third, c, which the test plays; no etcd."""
     a, b = cluster.start("a", "b", options=[f"--peer=c=127.0.0.1:{liar.port}"])
     return a, b, liar
@@ -144,7 +131,7 @@ def test_a_machine_whose_layout_differs_is_left_at_once(trio):
 
 
 # RELIABILITY.md: Other machines 1
-def test_an_origin_that_has_begun_anew_in_the_middle(cluster, authority):  # noqa: F811
+def test_an_origin_that_has_begun_anew_in_the_middle(cluster, authority):
     """Its link ends, and then it has other content of the same version: nothing of the former one is sealed."""
     origin = Liar(authority)
     (b,) = cluster.start("b", options=[f"--peer=a=127.0.0.1:{origin.port}", PATIENT])
@@ -197,9 +184,6 @@ def test_the_origin_has_died_without_a_word(trio):
 # ---- with etcd ----
 
 
-needs_etcd = pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")
-
-
 def put(etcd, key, value):
     etcd.post("kv/put", {"key": base64.b64encode(key.encode()).decode(),
                          "value": base64.b64encode(json.dumps(value).encode()).decode()})
@@ -209,13 +193,6 @@ def revision_of(etcd, name):
     """Of a name in etcd."""
     key = base64.b64encode(f"/gpubufd/names/{name}".encode()).decode()
     return etcd.post("kv/range", {"key": key})["kvs"][0]["mod_revision"]
-
-
-@pytest.fixture
-def by_etcd(daemon_factory, authority, etcd):
-    one = ByEtcd(daemon_factory, authority, etcd)
-    yield one
-    one.stop()
 
 
 def enter(etcd, liar, name):
@@ -228,13 +205,12 @@ def named(etcd, kind):
     return [key for key in etcd.keys() if key.startswith(f"/gpubufd/{kind}/")]
 
 
-@needs_etcd
 # RELIABILITY.md: Other machines 2
 def test_a_copy_in_etcd_decides_nothing(by_etcd, liar):
     a, b = by_etcd.start("a", "b")
     evil(liar)
     with a.connect() as here, b.connect() as there:
-        here.put("x", TRUE, scope="cluster", mode="0644")
+        here.put("x", TRUE, **SHARED)
         wait_until(lambda: named(by_etcd.etcd, "names"))
         enter(by_etcd.etcd, liar, "x")
         wait_until(lambda: "open" in liar.asked or not fetched_anew(there))
@@ -248,7 +224,6 @@ def fetched_anew(there):
     return True
 
 
-@needs_etcd
 # RELIABILITY.md: Other machines 2
 def test_the_origins_word_outlives_it_in_etcd(by_etcd, liar):
     """A copy is checked by what the origin wrote, after its death: an honest one is taken, a false one is not."""
@@ -256,9 +231,9 @@ def test_the_origins_word_outlives_it_in_etcd(by_etcd, liar):
     evil(liar)
     data = os.urandom(3 * MIB)
     with a.connect() as here, c.connect() as elsewhere, b.connect() as there:
-        here.put("x", data, scope="cluster", mode="0644")
+        here.put("x", data, **SHARED)
         assert fetched(elsewhere, "x") == data
-        here.put("false", TRUE, scope="cluster", mode="0644")
+        here.put("false", TRUE, **SHARED)
         assert fetched(elsewhere, "false") == TRUE
         elsewhere.call("delete", name="false")
         wait_until(lambda: len(named(by_etcd.etcd, "words")) == 2)

@@ -10,8 +10,8 @@ import pytest
 
 import cluster as machines
 import device as test_device
-from cluster import PATIENT, PEER, QUERY, Asker
-from test_peer import MIB, WAIT, cluster, fetched, head, is_nowhere, lying, refused, share  # noqa: F401
+from cluster import PATIENT, PEER, QUERY, WAIT, Asker, fetched
+from test_peer import MIB, head, is_nowhere, lying, refused, share  # noqa: F401 (one is a fixture)
 
 UCX = "--ucx=trusted-network"
 LYING = [UCX, QUERY, "--patience-ms=15000"]  # a liar that waits for a processor is not silent

@@ -164,7 +164,7 @@ class Page {
       .catch(error => { throw new Error(`${error.message}; it says: ${seen}`) })
   }
 
-  /** What the table shows: the cells of each row. */
+  /** The rows that the table shows, each its cells. */
   rows () {
     return this.value(`[...document.querySelectorAll('#table .body .row:not([hidden])')]
       .sort((a, b) => a.ariaRowIndex - b.ariaRowIndex)

@@ -70,7 +70,7 @@ struct world {
 
 enum { LISTENING, REFUSING, SILENT, NONE };
 
-/* What is dialed, and what comes of it: the socket that it connects to, or NONE and the error. */
+/* Dials, and the outcome of each: the socket that it connects to, or NONE and the error. */
 static const struct dialing {
     const char *host;
     int first, second;    /* addresses */
