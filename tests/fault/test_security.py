@@ -27,7 +27,7 @@ HELD = {
     "never changing another": {ACCESS: "test_modes", LIVE: "test_rights test_what_cannot_be_done_with_it"},
     "everybody who may connect (`--mode`": {"integration/test_startup.py": "test_mode_of_the_socket"},
     "clients that reach the gateway's HTTP port": {
-        HTTP: "test_private_objects_are_counted_only test_group_readable_is_private_here test_the_token "
+        HTTP: "test_private_objects_are_counted_only test_the_token "
               "test_what_the_gateway_may_not_see test_other_sites_are_refused"},
     "subscribers of `--events`": {EVENTS: "test_others_do_not_get_in test_over_tcp_private_objects_have_no_name"},
     "never from what the peer says": {ACCESS: "test_objects_belong_to_who_made_them test_groups_are_those_of_the_connection"},

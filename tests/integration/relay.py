@@ -21,7 +21,7 @@ class Relay:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def look(self, near, answers, data):
-        """What goes on of what has come, by the connection `near` or as an answer to it. It may wait."""
+        """The part of `data`, which has come by the connection `near` or as an answer to it, that goes on. It may wait."""
         raise NotImplementedError
 
     def _accept(self):

@@ -51,8 +51,8 @@ void gb_peer_session_tick(struct gb_peer_session *session)
 {
 }
 
-/* Of more machines than may wait the one that connected first is the last to shake hands: it ends the next oldest, and not
-   itself. */
+/* Of more machines than may wait the one that connected first is the last to shake hands: it ends
+   the next oldest, and not itself. */
 /* RELIABILITY.md: Other machines 3 */
 TEST(test_the_last_handshake_of_the_first_connection)
 {
