@@ -6,7 +6,7 @@ import operator
 from typing import Any, Dict, Optional, Tuple
 
 from . import _core, _floats, _values
-from ._layout import CPU, DATA, GPUS, KINDS, OFFSETS, called
+from ._layout import CPU, DATA, GPUS, KINDS, OFFSETS, called, index_of
 
 NO_COPY = "no copy is made on a GPU: take the memory with copy=None, and copy it with your own library"
 
@@ -182,12 +182,7 @@ class Validity:
         return self.length
 
     def __getitem__(self, i: int) -> bool:
-        i = operator.index(i)
-        if i < 0:
-            i += self.length
-        if not 0 <= i < self.length:
-            raise IndexError(f"there are {self.length} elements")
-        bit = self.offset + i
+        bit = self.offset + index_of(i, self.length)
         bits: Any = self.bits
         return bool(memoryview(bits)[bit >> 3] >> (bit & 7) & 1)
 

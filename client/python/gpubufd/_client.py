@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import threading
 import time
@@ -67,15 +68,12 @@ def layout_and_copies(plan: _convert.Plan, stream: int) -> Tuple[Tuple[Any, ...]
     if plan.kind != "array":
         return plan.build(stream)
     layout = (ARRAY, 0, plan.dtype, tuple(plan.shape), plan.mask is not None, None)
-    count = 1
-    for extent in plan.shape:
-        count *= extent
     copies: List[_nodes.Copy] = []
     if plan.mask is not None:
         if plan.strides is not None:
             raise ValueError("it has nulls and is not contiguous: copy it first")
         address, bit = plan.mask
-        bits = _nodes.Node("bool", count, offset=bit, device=HOST if plan.device is None else plan.device,
+        bits = _nodes.Node("bool", math.prod(plan.shape), offset=bit, device=HOST if plan.device is None else plan.device,
                            data=address, keep=plan)
         copies += [copy._replace(which=MASK) for copy in _nodes.bits(bits, stream)]
     size = _convert.bytes_of(plan.dtype, plan.shape)

@@ -752,35 +752,24 @@ def write(target: Any, values: Any, offset: int, stream: Optional[int]) -> None:
     view = target._view()
     if isinstance(values, (list, tuple, bool, int, float, complex)) and view.typestr:
         values = _numpy().asarray(values, view.typestr)
+    given = values
+    if hasattr(values, "__array_interface__"):
+        values = _numpy().ascontiguousarray(values)
+    made = plan(values, stream)
+    if made.kind == "bytes":
+        made = bytes_at(*_core.address(made.buffer), made)
+    if made.kind != "array" or made.mask is not None:
+        raise TypeError(f"{type(given).__name__} cannot be written: expected an array or bytes without nulls")
+    if made.strides is not None:
+        raise ValueError("the values are not contiguous: copy them first")
+    if stream is not None and _is_numpy(given) and made.keep is not given:
+        raise ValueError("with a stream the values must be contiguous and of the same type")
+    for one in made.streams:
+        if one != stream:
+            cuda.Stream.of(one, made.device or 0).synchronize()
+    dtype, count = made.dtype, bytes_of(made.dtype, made.shape)
     at = (target._offset if target.kind == COLUMN else 0) + offset
-    keep: Any
-    tensor = _floats.torch_bytes(values)
-    if tensor:
-        values = tensor[0]
-    if is_on_gpu(values):
-        there = CudaArray(values)
-        if there.strides is not None:
-            raise ValueError("the values are not contiguous: copy them first")
-        dtype, pointer, count, keep = there.dtype, there.pointer, there.nbytes, there
-        if there.stream is not None and there.stream != stream:
-            cuda.Stream.of(there.stream).synchronize()
-    elif hasattr(values, "__array_interface__"):
-        array, dtype = _native(_numpy().ascontiguousarray(values), "")
-        array = _floats.from_numpy(array, dtype)
-        pointer, count, keep = array.__array_interface__["data"][0], array.nbytes, array
-        if stream is not None and array is not values:
-            raise ValueError("with a stream the values must be contiguous and of the same type")
-    else:
-        memory = memoryview(values)
-        if not memory.c_contiguous:
-            raise ValueError("the values are not contiguous")
-        keep = _plan_buffer(memory)
-        dtype, pointer, count = keep.dtype, keep.address, memory.nbytes
-        if isinstance(values, (bytes, bytearray)):
-            dtype = view.dtype
-    if tensor:
-        dtype = tensor[1]
-    elif dtype == "uint8" and view.dtype in _floats.SMALL:  # their bytes
+    if isinstance(given, (bytes, bytearray)) or dtype == "uint8" and view.dtype in _floats.SMALL:  # their bytes
         dtype = view.dtype
     if dtype != view.dtype and not (dtype == "uint8" and target.kind == BYTES):
         if dtype.partition("[")[0] != view.dtype.partition("[")[0] or "," not in view.dtype:
@@ -792,5 +781,4 @@ def write(target: Any, values: Any, offset: int, stream: Optional[int]) -> None:
     if offset < 0 or offset * view.itemsize + count > view.nbytes:
         raise ValueError(f"{count} bytes do not fit from element {offset} on: the object has {view.nbytes} in all")
     if count:
-        target._write(DATA, at * view.itemsize, pointer, count, 0 if stream is None else int(stream))
-    del keep
+        target._write(DATA, at * view.itemsize, made.address, count, 0 if stream is None else int(stream))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from . import _core
@@ -62,7 +63,4 @@ class CudaArray:
 
     @property
     def nbytes(self) -> int:
-        count = self.itemsize
-        for extent in self.shape:
-            count *= extent
-        return count
+        return self.itemsize * math.prod(self.shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import operator
 from typing import Any, NamedTuple, Optional
 
 from . import _core
@@ -28,6 +29,16 @@ class Interval(NamedTuple):
 def kind_of(value: Any) -> Optional[int]:
     """The kind of an object that a client handed out; None: it is something else."""
     return value.kind if isinstance(value, _core.Object) else None
+
+
+def index_of(key: Any, count: int) -> int:
+    """The number of one of `count` elements, which may be counted from the end. IndexError."""
+    i = operator.index(key)
+    if i < 0:
+        i += count
+    if not 0 <= i < count:
+        raise IndexError(f"index {key} is out of range: there are {count}")
+    return i
 
 
 def at_column(where: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
+import math
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union, overload
 
 from . import _convert, _core, _fetch, _floats, _frames, _series, _values
 from ._buffers import AsBytes, Buffers, Exchange, Validity
 from ._held import Parts, Rows
-from ._layout import CPU, CUDA, DATA, MASK, OFFSETS, ROCM, called
+from ._layout import CPU, CUDA, DATA, MASK, OFFSETS, ROCM, called, index_of
 from .cuda import handle_or_zero
 
 if TYPE_CHECKING:
@@ -39,10 +39,7 @@ class _Sequence(Exchange, Parts):
     @property
     def size(self) -> int:
         """The number of elements."""
-        count = 1
-        for extent in self._shape:
-            count *= extent
-        return count
+        return math.prod(self._shape)
 
     @property
     def buffers(self) -> Buffers:
@@ -251,7 +248,7 @@ class Array(_Elements):
         if isinstance(key, slice) and shape:
             return self._range(key, shape[0])
         if len(shape) == 1 and _is_index(key):
-            return _fetch.elements(self, _index(key, shape[0]), 1)[0]
+            return _fetch.elements(self, index_of(key, shape[0]), 1)[0]
         if self._ordinal >= 0:
             raise TypeError(
                 f"{key!r}: an Array on a GPU takes slices of its first axis; "
@@ -259,7 +256,7 @@ class Array(_Elements):
             )
         if self._dtype in _floats.FOREIGN and isinstance(key, tuple) and len(key) == len(shape):
             if not self._has_mask and all(map(_is_index, key)):  # without NumPy, which may lack the dtype
-                return _floats.element(self._view(), tuple(map(_index, key, shape)))
+                return _floats.element(self._view(), tuple(map(index_of, key, shape)))
         return self.to_numpy()[_as_key(key)]
 
     def _check_arrow(self) -> None:
@@ -312,7 +309,7 @@ class Column(_Elements):
         if isinstance(key, str):
             return self._column(key)
         if _is_index(key):
-            return _fetch.to_list(self._slice(_index(key, self._length), 1))[0]
+            return _fetch.to_list(self._slice(index_of(key, self._length), 1))[0]
         return self._operand()[_as_key(key)]
 
 
@@ -372,9 +369,9 @@ class Bytes(_Sequence):
         if not _is_index(key):
             return self._operand()[_as_key(key)]
         if self._ordinal >= 0:
-            return int(self._slice(_index(key, self._length), 1).copy_to_host()[0])
+            return int(self._slice(index_of(key, self._length), 1).copy_to_host()[0])
         whole: Any = self
-        return memoryview(whole)[_index(key, self._length)]
+        return memoryview(whole)[index_of(key, self._length)]
 
 
 class Table(Rows):
@@ -485,7 +482,7 @@ class Table(Rows):
         if isinstance(key, slice):
             return self._range(key, self._length)
         if _is_index(key):
-            return self._child(_index(key, self._child_count))
+            return self._child(index_of(key, self._child_count))
         if isinstance(key, (list, tuple)) and all(isinstance(name, str) for name in key):
             return self.select(*key)
         if isinstance(key, (list, tuple, bool, _Sequence)) or hasattr(key, "dtype"):
@@ -539,15 +536,6 @@ def _is_index(key: Any) -> bool:
 
 def _as_key(key: Any) -> Any:
     return key._operand() if isinstance(key, _Sequence) else key
-
-
-def _index(key: Any, count: int) -> int:
-    i = operator.index(key)
-    if i < 0:
-        i += count
-    if not 0 <= i < count:
-        raise IndexError(f"index {key} is out of range: there are {count}")
-    return i
 
 
 def _bytes_of(column: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, AsyncIterator, Iterator, Optional, Tuple
 
-from . import _core, _errors, _params, cuda
+from . import _core, _errors, _params, _values, cuda
 from ._buffers import Exchange
 
 
@@ -36,10 +36,7 @@ class Frame(Exchange):
         return self._stream._slots()[self._slot, ...]  # of one number, too, an array
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
-        array = self.array
-        if dtype is not None and array.dtype != dtype:
-            return array.astype(dtype)
-        return array.copy() if copy else array
+        return _values.as_asked(self.array, dtype, copy, True)
 
     @property
     def _dtype(self) -> str:

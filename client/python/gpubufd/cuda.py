@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 import os
 import threading
 import weakref
@@ -420,10 +421,7 @@ def _count(shape: Any, itemsize: int) -> Tuple[Tuple[int, ...], int]:
     extents = (int(shape),) if hasattr(shape, "__index__") else tuple(int(n) for n in shape)
     if any(n < 0 for n in extents):
         raise ValueError(f"shape is {extents}: expected extents of 0 or more")
-    count = itemsize
-    for extent in extents:
-        count *= extent
-    return extents, count
+    return extents, itemsize * math.prod(extents)
 
 
 def _numbers_at(address: int, shape: Any, typestr: str, strides: Any) -> Any:
