@@ -338,6 +338,14 @@ def directory():
     shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.fixture
+def place(directory):
+    """A directory for a disk tier, empty."""
+    path = os.path.join(directory, "tier")
+    os.mkdir(path)
+    return path
+
+
 def _finish(daemon, failed):
     """Ends a test's daemon: with every check after a test that passed, else telling its last words."""
     if failed or daemon.process.poll() is not None:

@@ -12,7 +12,7 @@ import pytest
 import device
 from conftest import GPUBUFD, Daemon
 from manager import Manager, handed_over
-from peer import DEADLINE, Peer, wait_until
+from peer import DEADLINE, Closed, Peer, RpcError, wait_until
 
 
 def children_of(pid):
@@ -56,10 +56,11 @@ class Supervised(Daemon):
     @property
     def child(self):
         """The daemon's own process, once there is one."""
-        end = time.monotonic() + DEADLINE
-        while not daemons_of(self.pid):
-            assert time.monotonic() < end and self.process.poll() is None, self.stderr()
-            time.sleep(0.002)
+        def is_there():
+            assert self.process.poll() is None, self.stderr()
+            return daemons_of(self.pid)
+
+        wait_until(is_there)
         return daemons_of(self.pid)[0]
 
     def kill(self):
@@ -100,6 +101,18 @@ def supervised(directory, daemon_factory):
         one.kill()
         text = one.stderr()
         assert "Sanitizer" not in text and "runtime error:" not in text, text[-4000:]
+
+
+@pytest.fixture
+def releasing(daemon_factory):
+    """A daemon. This process counts as a writer of what it has not released for as long as it lives, so it is released
+    after the test."""
+    one = daemon_factory()
+    yield one
+    for peer in one.peers:
+        with contextlib.suppress(RpcError, Closed):  # leases of the other peers are none of its own
+            leases = [held["lease"] for held in peer.call("leases")["leases"] if held["access"] == "rw"]
+            peer.call("release", leases=leases)
 
 
 class Kept:
@@ -147,13 +160,12 @@ class Kept:
         self.manager.close()
 
 
-def register(peer, name, data):
+def register(peer, name, data, **params):
     """Memory of the caller's own, which is adopted and so outlives both."""
     memory, count = device.own_memory(data)
     layout = {"kind": "bytes", "bytes": len(data),
               "data": {"handle": 0, "offset": 0, "bytes": len(data)}}
-    peer.call("register", fds=[memory], name=name, layout=layout,
-              handles=[device.handle(count)])
+    peer.call("register", fds=[memory], name=name, layout=layout, handles=[device.handle(count)], **params)
     os.close(memory)
 
 

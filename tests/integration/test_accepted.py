@@ -148,9 +148,7 @@ def survives(daemon, made):
 
 
 @pytest.fixture
-def tiered(supervised, directory):  # noqa: F811
-    place = os.path.join(directory, "tier")
-    os.mkdir(place)
+def tiered(supervised, place):  # noqa: F811
     return supervised("--tier", f"disk:1G:{place}", "--grace", "1",  # each crash closes what there was
                       device="cuda:0:256M" if device.ON_GPU else "host:512M")
 

@@ -62,25 +62,6 @@ def test_there_and_back(daemon, peer):
     assert opened.read() == FILE  # of the version that is held
 
 
-REFUSED = {
-    "no manifest": ({"bytes": 20}, ".manifest_bytes"),
-    "a manifest of nothing": ({"bytes": 20, "manifest_bytes": 0}, ".manifest_bytes"),
-    "a manifest that ends behind the end": ({"bytes": 20, "manifest_bytes": 13}, ".manifest_bytes"),
-    "a manifest of 2^52 - 1": ({"bytes": 20, "manifest_bytes": (1 << 52) - 1}, ".manifest_bytes"),
-    "less than eight bytes": ({"bytes": 8, "manifest_bytes": 1}, ".manifest_bytes"),
-    "no bytes": ({"manifest_bytes": 2}, ".bytes"),
-    "data too small": ({"bytes": 20, "manifest_bytes": 12, "data": {"bytes": 19}}, ".data"),
-    "a mask": ({"bytes": 20, "manifest_bytes": 12, "mask": {}}, ".mask"),
-}
-
-
-@pytest.mark.parametrize("wrong", REFUSED)
-def test_layouts_that_are_refused(shared_peer, wrong):
-    members, path = REFUSED[wrong]
-    error = shared_peer.error("invalid", "create", name="a", layout={"kind": "bundle", **members})
-    assert f"params.layout{path}" in error.message
-
-
 def test_the_content_is_the_producers(peer):
     """The daemon takes any content, even if it is no manifest."""
     content = struct.pack("<Q", 5) + b"nojsn"

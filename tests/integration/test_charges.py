@@ -5,12 +5,10 @@ The attackers and those beside them are users of their own.
 
 import pytest
 
-import device as test_device
 from peer import RpcError, bytes_layout
 from restarts import supervised  # noqa: F401  (a fixture)
 
 MIB = 1 << 20
-DEVICE = test_device.ID
 MODES = [f"0{a}{b}{c}" for a in "6420" for b in "640" for c in "40"][:16]
 A, B, C = 1001, 1002, 1003
 
@@ -36,18 +34,6 @@ def adds_up(daemon):
     (place,) = stats["devices"]
     held = sum(user["bytes"][0]["held"] for user in stats["users"])
     return held == place["used"] + place["retained"] + place["pinned_by_clients"]
-
-
-def answer_retires(peer):
-    """Unmaps what it has been asked for."""
-    wanted = set()
-    while peer.notifications:
-        message = peer.notifications.popleft()
-        assert message["method"] == "segments.retire"
-        wanted.update(message["params"]["segments"])
-    wanted &= {ident for ident, _ in peer.segments}
-    if wanted:
-        peer.unmap(*wanted)
 
 
 # ---- what is deleted and still mapped ----
@@ -99,11 +85,10 @@ def test_who_unmaps_goes_on_for_ever(daemon_factory):
             ident = b.request("create", name=name, layout=bytes_layout(4 * MIB), mode=mode)
             while ident not in b.replies:
                 message = b.recv_message()
-                if "method" in message:
-                    b.notifications.append(message)
-                    answer_retires(b)
-                else:
+                if "method" not in message:
                     b.replies[message["id"]] = message
+                elif wanted := {*message["params"]["segments"]} & {ident for ident, _ in b.segments}:
+                    b.unmap(*wanted)
             b.call("seal", lease=b.reply(ident)["lease"], release=True)
             b.call("delete", name=name)
     assert account(b, B)["used"] == 0 and account(b, B)["held"] <= 8 * MIB

@@ -52,21 +52,10 @@ def test_limits_follow_from_the_descriptors(daemon_factory, files, sessions, of_
     assert f"descriptors limit={files} users={sessions} in_flight={files // 4} kept=0" in daemon.stderr()
 
 
-def test_sessions_differ_and_the_instance_does_not(daemon):
-    one = daemon.connect().call("hello", protocol=1)
-    two = daemon.connect().call("hello", protocol=1)
-    assert one["session"] != two["session"]
-    assert one["instance"] == two["instance"]
-
-
 def test_another_instance_after_a_restart(daemon_factory):
     one = daemon_factory().connect().call("hello", protocol=1)
     two = daemon_factory().connect().call("hello", protocol=1)
     assert one["instance"] != two["instance"]
-
-
-def test_optional(peer):
-    assert peer.call("stats")
 
 
 def test_another_protocol_is_refused(peer):

@@ -83,10 +83,8 @@ def test_a_descriptor_that_is_there_twice(kept):
 
 
 # RELIABILITY.md: The daemon ends 13
-def test_a_tier_that_is_not_there_once(kept, directory):
+def test_a_tier_that_is_not_there_once(kept, place):
     """Objects on disk are lost to the daemons that come meanwhile, and are there again with the tier."""
-    place = os.path.join(directory, "tier")
-    os.mkdir(place)
     with kept.start("--tier", f"disk:16M:{place}") as peer:
         peer.put("a", b"a" * 3 * MIB)
         peer.call("move", name="a", tier="disk")
@@ -151,10 +149,8 @@ def test_a_tier_that_is_out_of_order(supervised, directory, how):
 
 
 # RELIABILITY.md: The daemon ends 14
-def test_a_directory_that_is_given_up(kept, directory):
+def test_a_directory_that_is_given_up(kept, place):
     """Where the former one does not come again, a file says that the objects are given up."""
-    place = os.path.join(directory, "tier")
-    os.mkdir(place)
     options = ("--tier", f"disk:16M:{place}")
     with kept.start(*options) as peer:
         peer.put("a", b"a" * 3 * MIB)
@@ -175,10 +171,8 @@ def test_a_directory_that_is_given_up(kept, directory):
 
 
 # RELIABILITY.md: The daemon ends 15
-def test_a_tier_that_has_become_smaller(kept, directory):
+def test_a_tier_that_has_become_smaller(kept, place):
     """Nothing goes for that; but there is no room until less is in use than there may be."""
-    place = os.path.join(directory, "tier")
-    os.mkdir(place)
     with kept.start("--tier", f"disk:16M:{place}") as peer:
         for name in "abcd":
             peer.put(name, name.encode() * 3 * MIB)

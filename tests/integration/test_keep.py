@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-import device as test_device
 from peer import DEADLINE, Peer, RpcError, bytes_layout, wait_until
+from restarts import register
 
 MIB = 1 << 20
 SIZE = 18 * MIB  # three of these fit in 64 MiB, each in a segment of its own
@@ -243,10 +243,7 @@ def change_by_alias(peer, _daemon):
 
 
 def change_by_register(peer, _daemon):
-    fd, size = test_device.own_memory(b"new")
-    peer.call("register", fds=[fd], name="a", replace=True, handles=[test_device.handle(size)],
-              layout={"kind": "bytes", "bytes": 3, "data": {"handle": 0, "offset": 0, "bytes": 3}})
-    os.close(fd)
+    register(peer, "a", b"new", replace=True)
 
 
 CHANGES = [change_by_replace, change_by_delete, change_by_delete_of_many, change_by_alias, change_by_register]
@@ -369,19 +366,6 @@ def test_what_is_kept_is_recalled_and_what_is_used_again_stays(daemon, peer, rea
     reader.call("release", lease=kept["b"].lease)
     writer.reply(request)
     assert peer.names() == ["a", "c"]
-
-
-def test_much_is_recalled_at_once(daemon, peer, reader, put):
-    kept = {}
-    for name in "abc":
-        put(name)
-        kept[name] = keep(reader, name)
-    writer, request = put_in_background(daemon, "d", 60 * MIB)
-    got = [recalled(reader)[0] for _ in range(3)]
-    assert sorted(got) == sorted(o.lease for o in kept.values())
-    reader.call("release", leases=got)
-    writer.reply(request)
-    assert peer.names() == []
 
 
 def test_who_does_not_answer_uses_it(hasty):

@@ -20,9 +20,9 @@ def test_empty(peer):
     assert peer.call("list") == {"seq": 0, "objects": []}
 
 
-@pytest.mark.parametrize("prefix", ["", "a", "a/", "z/1", "z/", "ä", "日", "none", "b"])
-def test_prefix(filled, prefix):
-    assert filled.names(prefix) == ordered(n for n in NAMES if n.startswith(prefix))
+def test_prefix(filled):
+    for prefix in ("", "a", "a/", "z/1", "z/", "ä", "日", "none", "b"):
+        assert filled.names(prefix) == ordered(n for n in NAMES if n.startswith(prefix)), prefix
 
 
 def test_members(filled):
@@ -35,8 +35,7 @@ def test_members(filled):
         assert told == full
 
 
-@pytest.mark.parametrize("limit", [1, 2, 5, 13, 14, 15, 256])
-@pytest.mark.parametrize("prefix", [None, "a", "z/"])
+@pytest.mark.parametrize("limit, prefix", [(1, None), (5, None), (14, None), (256, None), (2, "a"), (1, "z/")])
 def test_pages(filled, limit, prefix):
     expected = ordered(n for n in NAMES if n.startswith(prefix or ""))
     params = {} if prefix is None else {"prefix": prefix}

@@ -1,21 +1,10 @@
 """open: one, many, waiting, by version, and which segments come along."""
 
-import os
 
 import pytest
 
-import device as test_device
 from peer import bytes_layout
-
-
-def register_bytes(peer, name, data):
-    """Memory of its own, so a segment of its own."""
-    fd, whole = test_device.own_memory(data)
-    size = len(data)
-    layout = {**bytes_layout(size), "data": {"handle": 0, "offset": 0, "bytes": size}}
-    handles = [test_device.handle(whole)]
-    peer.call("register", fds=[fd], name=name, layout=layout, handles=handles)
-    os.close(fd)
+from restarts import register
 
 
 @pytest.mark.on_gpus
@@ -49,17 +38,6 @@ def test_no_object_is_a_prefix_of_its_name(peer):
     peer.put("a/b")
     for name in ("a", "a/b/c", "a/B", "a/b "):
         assert name in peer.error("not_found", "open", name=name).message
-
-
-def test_every_open_is_a_lease(daemon, peer):
-    peer.put("a")
-    reader = daemon.connect()
-    leases = [reader.call("open", name="a")["lease"] for _ in range(5)]
-    assert len(set(leases)) == 5
-    assert peer.call("stat", name="a")["object"]["leases"] == 5
-    for left, lease in zip((4, 3, 2, 1, 0), leases):
-        reader.call("release", lease=lease)
-        assert peer.call("stat", name="a")["object"]["leases"] == left
 
 
 @pytest.mark.on_gpus
@@ -123,7 +101,7 @@ def test_more_segments_than_one_message_carries(daemon, peer):
     """Each has a segment of its own: 16 descriptors fit, the others are asked for again."""
     count = 24
     for i in range(count):
-        register_bytes(peer, f"s/{i}", b"%d" % i)
+        register(peer, f"s/{i}", b"%d" % i)
     reader = daemon.connect()
     names = [f"s/{i}" for i in range(count)]
     got = {}

@@ -6,17 +6,14 @@ with the param's path.
 
 import json
 import os
-import pathlib
 
 import pytest
 
 import device as test_device
+from described import METHODS
 from peer import Peer, bytes_layout
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROTOCOL = json.loads((ROOT / "proto/protocol.json").read_text())
-METHODS = {m["name"]: m for m in PROTOCOL["methods"]}
-PARAMS = [(m["name"], p["name"]) for m in PROTOCOL["methods"] for p in m["params"]]
+PARAMS = [(name, param["name"]) for name, method in METHODS.items() for param in method["params"]]
 
 REGISTERED = {
     "layout": {**bytes_layout(8), "data": {"handle": 0, "offset": 0, "bytes": 8}},
@@ -127,13 +124,7 @@ def test_all_methods_are_here():
 @pytest.mark.parametrize("method", METHODS)
 def test_well_formed(shared_peer, ready, method):
     params, fds = ready(method)
-    result = shared_peer.call(method, fds=fds, **params)
-    told = METHODS[method]["result"]
-    if "..." in {r["name"] for r in told}:  # open-ended: stats, describe
-        assert result
-        return
-    assert set(result) <= {r["name"] for r in told}
-    assert {r["name"] for r in told if not r.get("optional")} <= set(result)
+    assert isinstance(shared_peer.call(method, fds=fds, **params), dict)  # of the members that described.py checks
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -8,12 +8,6 @@ MIB = 1 << 20
 SIZE = 40 * MIB  # more than half of the device
 
 
-def forget(peer):
-    """Unmaps all that the peer has, and says so."""
-    if peer.segments:
-        peer.unmap()
-
-
 @pytest.fixture
 def mapped(daemon):
     """A reader that still maps the segment of an object that is no more: (reader, mapping, id)."""
@@ -25,7 +19,7 @@ def mapped(daemon):
     mapping = reader.segment(segment).map()
     opened.release()
     producer.call("delete", name="a")
-    forget(producer)
+    producer.unmap()
     producer.close()
     return reader, mapping, segment
 
@@ -52,7 +46,7 @@ def test_it_is_asked_back(daemon, peer, mapped, answer):
     told = reader.notification("segments.retire")
     assert told["params"]["segments"] == [segment]
     assert peer.call("stats") and ident not in peer.replies
-    forget(reader) if answer == "unmap" else reader.close()
+    reader.unmap() if answer == "unmap" else reader.close()
     made = peer.reply(ident)["object"]
     assert made["layout"]["data"]["segment"] != segment
 
@@ -79,7 +73,7 @@ def test_what_is_leased_is_not_asked_back(daemon, peer):
 def test_a_retired_segment_may_be_opened_anew(daemon, peer, mapped):
     """After unmap the session has not had it: the handle comes again."""
     reader, _, segment = mapped
-    forget(reader)
+    reader.unmap()
     peer.create_object("b", bytes_layout(SIZE), b"b", mode="0600")
     assert reader.open_object("b").read()[:1] == b"b"
 
@@ -131,7 +125,7 @@ def test_an_empty_segment_goes_after_its_time(daemon_factory, after):
     peer = daemon_factory("--retire-after", after).connect()
     kept = peer.create_object("kept", bytes_layout(1), mode="0644", keep=True)
     peer.create_object("a", bytes_layout(SIZE // 2))
-    forget(peer)
+    peer.unmap()
     assert peer.call("stats")["devices"][0]["segments"] == 2
     peer.call("delete", name="a")
     stats = peer.wait_for_stats(lambda stats: stats["devices"][0]["segments"] == 1)
@@ -145,12 +139,12 @@ def test_an_empty_segment_that_is_mapped_is_asked_back(daemon_factory):
     peer.create_object("a", bytes_layout(SIZE))
     opened = reader.open_object("a")
     segment = opened.layout["data"]["segment"]
-    forget(peer)
+    peer.unmap()
     peer.call("delete", name="a")
     opened.release()
     assert reader.notification("segments.retire")["params"]["segments"] == [segment]
     assert peer.call("stats")["devices"][0]["pinned_by_clients"] == SIZE
-    forget(reader)
+    reader.unmap()
     peer.wait_for_stats(lambda stats: stats["devices"][0]["free"] == 64 * MIB)
 
 

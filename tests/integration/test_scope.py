@@ -1,13 +1,11 @@
 """scope of create, seal, register and alias: whether other machines are to know an object."""
 
-import os
 
 import pytest
 
-import device as test_device
 from ctl import Ctl
 from peer import bytes_layout
-from restarts import supervised  # noqa: F401
+from restarts import register, supervised  # noqa: F401
 
 
 def scope(peer, name):
@@ -48,10 +46,7 @@ def test_a_name_or_a_label_that_looks_like_it(peer):
 
 
 def test_register_and_alias(peer):
-    fd, whole = test_device.own_memory(b"x" * 4096)
-    layout = {**bytes_layout(4096), "data": {"handle": 0, "offset": 0, "bytes": 4096}}
-    peer.call("register", fds=[fd], name="r", layout=layout, handles=[test_device.handle(whole)], scope="cluster")
-    os.close(fd)
+    register(peer, "r", b"x" * 4096, scope="cluster")
     assert scope(peer, "r") == "cluster"
     peer.call("alias", name="a", of="r")
     peer.call("alias", name="b", of="a", scope="cluster")

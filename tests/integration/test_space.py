@@ -1,6 +1,5 @@
 """no_space is no passing thing: a create without a timeout succeeds if what may leave is enough."""
 
-import os
 import threading
 
 import pytest
@@ -12,9 +11,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def tiered(daemon_factory, directory):
-    place = os.path.join(directory, "spill")
-    os.mkdir(place)
+def tiered(daemon_factory, place):
     return daemon_factory("--tier", f"disk:400M:{place}",
                           device=test_device.OPTION.replace("64M", "32M"))
 

@@ -9,6 +9,7 @@ import pytest
 import device as test_device
 from device import MIB
 from peer import bytes_layout, wait_until
+from restarts import register
 from tiers import BELOW, SIZE, content, start, tiered  # noqa: F401  (fixtures)
 
 # ---- leaving and coming back -------------------------------------------------------------------
@@ -150,15 +151,7 @@ def test_one_that_expires_while_it_is_away(tiered):
 
 def test_registered_memory(tiered):
     """The memory was the producer's; the restored object has memory of the daemon's."""
-    fd, count = test_device.own_memory(content("mine", 4 * MIB))
-    handle = {"kind": test_device.HANDLE, "bytes": count, "device": test_device.ID}
-    try:
-        tiered.peer.call("register", name="mine", fds=[fd],
-                         layout={"kind": "bytes", "bytes": 4 * MIB,
-                                 "data": {"handle": 0, "offset": 0, "bytes": 4 * MIB}},
-                         handles=[{**handle, "fd": 0}])
-    finally:
-        os.close(fd)
+    register(tiered.peer, "mine", content("mine", 4 * MIB))
     tiered.sizes["mine"] = 4 * MIB
     tiered.peer.call("move", name="mine")
     assert tiered.tier_of("mine") == BELOW

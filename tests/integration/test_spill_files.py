@@ -181,9 +181,7 @@ def test_a_disk_that_fails_keeps_what_can_be_kept(start):
 
 @pytest.mark.root
 # RELIABILITY.md: The disk 3
-def test_a_disk_that_is_full(start, directory):
-    place = os.path.join(directory, "small")
-    os.mkdir(place)
+def test_a_disk_that_is_full(start, place):
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=30m", "none", place],
                       stderr=subprocess.DEVNULL).returncode:
         pytest.skip("may not mount")
@@ -222,9 +220,7 @@ def test_files_are_removed_at_the_end(start):
 
 
 # RELIABILITY.md: The disk 4
-def test_files_that_were_left_are_removed_at_the_start(start, directory):
-    place = os.path.join(directory, "left")
-    os.mkdir(place)
+def test_files_that_were_left_are_removed_at_the_start(start, place):
     for name in ("0000000000000007.spill", "gpubufd.pack", "mine.spill", "notes"):
         with open(os.path.join(place, name), "wb"):
             pass
@@ -235,10 +231,8 @@ def test_files_that_were_left_are_removed_at_the_start(start, directory):
 
 
 # RELIABILITY.md: The disk 4
-def test_many_files_that_were_left_keep_nobody_waiting(start, directory):
+def test_many_files_that_were_left_keep_nobody_waiting(start, place):
     """It serves first, and new files have names of their own."""
-    place = os.path.join(directory, "left")
-    os.mkdir(place)
     for i in range(1000):
         with open(os.path.join(place, f"{i:016x}.spill"), "wb"):
             pass

@@ -1,10 +1,10 @@
 """stat and set."""
 
-import os
 import time
 
 import device as test_device
 from peer import DEADLINE, bytes_layout
+from restarts import register
 
 
 def test_stat_and_open_say_the_same(daemon, peer):
@@ -36,11 +36,7 @@ def test_idle(daemon, peer):
 def test_idle_of_registered_memory(peer):
     """From when it was registered."""
     began = time.monotonic()
-    fd, size = test_device.own_memory(bytes(4096))
-    layout = {"kind": "bytes", "bytes": 8, "data": {"handle": 0, "offset": 0, "bytes": 8}}
-    peer.call("register", name="r", layout=layout, handles=[test_device.handle(size)], fds=[fd],
-              device=test_device.ID)
-    os.close(fd)
+    register(peer, "r", bytes(8), device=test_device.ID)
     assert peer.call("stat", name="r")["object"]["idle_ms"] <= (time.monotonic() - began) * 1000 + 1
 
 

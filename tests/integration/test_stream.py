@@ -1,6 +1,5 @@
 """join: who takes part in a stream, and the pages by which they do."""
 
-import contextlib
 import fcntl
 import mmap
 import os
@@ -12,7 +11,8 @@ import pytest
 
 from child import Child
 from conftest import BUILD, skip_without_root
-from peer import Closed, RpcError, wait_until
+from peer import RpcError, wait_until
+from restarts import releasing as daemon  # noqa: F401  (a fixture)
 
 PAGE = 16384
 F_GET_SEALS = 1034
@@ -99,17 +99,6 @@ def test_each_page_has_one_writer(daemon):
     assert os.pread(writer.joined[0], 5, 0) == b"claim"
     os.pwrite(writer.joined["page"], b"front", 0)
     assert os.pread(reader.joined["front"], 5, 0) == b"front"
-
-
-@pytest.fixture
-def daemon(daemon_factory):
-    """Releases after the test: this process counts as a writer of whatever it has not released, for as long as it lives."""
-    one = daemon_factory()
-    yield one
-    for peer in one.peers:
-        with contextlib.suppress(RpcError, Closed):
-            leases = [held["lease"] for held in peer.call("leases")["leases"] if held["access"] == "rw"]
-            peer.call("release", leases=leases)
 
 
 @pytest.mark.root

@@ -173,10 +173,8 @@ def test_leases_are_resumed(supervised):
 
 
 # RELIABILITY.md: The daemon ends 9
-def test_what_is_kept_for_those_who_may_come(supervised, directory):
+def test_what_is_kept_for_those_who_may_come(supervised, place):
     """Nobody's lease keeps it, and `why` and `leases` say so, until the grace period is over."""
-    place = os.path.join(directory, "tier")
-    os.mkdir(place)
     daemon = supervised("--grace", "600000", "--tier", f"disk:64M:{place}")
     daemon.connect().put("a", evict="drop")
     daemon.crash()
@@ -202,10 +200,8 @@ def test_what_is_kept_for_those_who_may_come(supervised, directory):
     wait_until(lambda: peer.call("stat", why=True, name="a")["evictable"])
 
 
-def test_what_is_lost_while_others_may_come_does_not_come_again(supervised, directory):
+def test_what_is_lost_while_others_may_come_does_not_come_again(supervised, place):
     """The one whose file is damaged, and only that one, over yet another crash."""
-    place = os.path.join(directory, "tier")
-    os.mkdir(place)
     daemon = supervised("--tier", f"disk:64M:{place}")
     peer = daemon.connect()
     for name in "ab":
@@ -226,10 +222,8 @@ def test_what_is_lost_while_others_may_come_does_not_come_again(supervised, dire
 
 
 # RELIABILITY.md: The disk 1
-def test_a_file_of_an_earlier_time(supervised, directory):
+def test_a_file_of_an_earlier_time(supervised, directory, place):
     """Whole, of the same size, of the same name: but it was another object's, before the crash."""
-    place = os.path.join(directory, "tier")
-    os.mkdir(place)
     daemon = supervised("--tier", f"disk:64M:{place}")
     peer = daemon.connect()
     peer.put("a", b"a" * 3 * MIB)
@@ -492,19 +486,20 @@ def test_handing_over(supervised, directory, to):
 
 
 # RELIABILITY.md: The daemon ends 15
-def test_what_lies_below(supervised, directory):
-    place = os.path.join(directory, "tier")
-    os.mkdir(place)
+def test_what_lies_below(supervised, place):
     daemon = supervised("--tier", "host:16M", "--tier", f"disk:64M:{place}")
     peer = daemon.connect()
     content = {f"s{i}": os.urandom(MIB + 1000 * i) for i in range(5)}
+    content.update((f"p{i}", os.urandom(100 + 1000 * i)) for i in range(9))  # these share a file
     for name, data in content.items():
         peer.put(name, data)
-    places = {"s0": "disk", "s1": "disk", "s3": "host", "s4": "host"}
-    for name, tier in places.items() if device.ON_GPU else list(places.items())[:2]:
+    below = {"s0": "disk", "s1": "disk", **{f"p{i}": "disk" for i in range(8)}}
+    if device.ON_GPU:
+        below |= {"s3": "host", "s4": "host"}
+    for name, tier in below.items():
         peer.call("move", name=name, tier=tier)
         assert peer.call("stat", name=name)["object"]["tier"] == tier
-    for name in ("s1", "s4"):
+    for name in ("s1", "s4", "p1", "p4", "p7"):
         peer.call("delete", name=name)
         del content[name]
     for _ in range(2):
@@ -516,35 +511,6 @@ def test_what_lies_below(supervised, directory):
             assert peer.open_object(name, wait_ms=10000).read() == data
         files = [f for f in os.listdir(place) if f.endswith(".spill")]
         assert len(files) <= 2
-
-
-# RELIABILITY.md: The daemon ends 15
-def test_what_lies_below_in_one_file(supervised, directory):
-    """Small ones: those that went stay gone, and their places are used again."""
-    place = os.path.join(directory, "tier")
-    os.mkdir(place)
-    daemon = supervised("--tier", f"disk:64M:{place}")
-    content = {f"s{i}": os.urandom(100 + 1000 * i) for i in range(20)}
-    for crash in range(4):
-        peer = daemon.connect()
-        for name, data in content.items():
-            if name not in peer.names():
-                peer.put(name, data)
-                peer.call("move", name=name, tier="disk")
-        gone = [f"s{i}" for i in range(crash, 20, 3)]
-        peer.call("delete", names=gone)
-        used = {name: -(-(len(data) + 96) // 256) * 256 for name, data in content.items()}
-        daemon.crash()
-        peer = daemon.connect()
-        assert sorted(peer.names()) == sorted(set(content) - set(gone))
-        # Later on former ones are kept, too, for those who may come.
-        told, named = peer.call("stats")["tiers"][-1]["used"], sum(used[n] for n in peer.names())
-        assert told == named if crash == 0 else told >= named
-        for name in peer.names():
-            opened = peer.open_object(name, wait_ms=10000)
-            assert opened.read() == content[name]
-            opened.release()
-    assert [f for f in os.listdir(place) if f.endswith(".spill")] == []
 
 
 def test_arguments_that_are_wrong(directory):

@@ -5,13 +5,13 @@ import os
 import re
 import shutil
 import subprocess
-import time
 
 import pytest
 
 from device import BUILD
+from gateways import flood
 from http_client import refusal
-from peer import DEADLINE
+from peer import DEADLINE, wait_until
 
 
 def load(path):
@@ -56,13 +56,8 @@ def traced(daemon_factory, directory):
 
 
 def wait_for(daemon, condition):
-    end = time.monotonic() + DEADLINE
-    while True:
-        events = load(daemon.trace)
-        if condition(events):
-            return events
-        assert time.monotonic() < end, events[-5:]
-        time.sleep(0.02)
+    wait_until(lambda: condition(load(daemon.trace)))
+    return load(daemon.trace)
 
 
 def requests(events, method):
@@ -108,33 +103,14 @@ def test_in_order_and_whole_after_a_clean_end(traced):
         assert one["ts"] + one["dur"] <= other["ts"] + 0.002
 
 
-@pytest.mark.host_only("its daemons have host memory")
-def test_readable_after_a_kill(directory):
+def test_readable_after_a_kill(daemon_factory, directory):
     """At moments that nobody chose, in the middle of many requests."""
-    from peer import Peer
-    from gateways import flood
-
     for round_ in range(3):
-        path = os.path.join(directory, f"s{round_}")
         trace = os.path.join(directory, f"trace{round_}")
-        process = subprocess.Popen([BUILD / "bin/gpubufd", "--socket", path, "--trace", trace,
-                                    "--device", "host:64M"], stderr=subprocess.DEVNULL)
-        try:
-            end = time.monotonic() + DEADLINE
-            while True:
-                try:
-                    peer = Peer(path)
-                    break
-                except OSError:
-                    assert time.monotonic() < end
-                    time.sleep(0.005)
-            flood(peer, "stats", 500 * (round_ + 1))
-        finally:
-            process.kill()
-            process.wait()
-            peer.close()
-        for event in load(trace):
-            assert event["ph"] in "XM"
+        daemon = daemon_factory("--trace", trace)
+        flood(daemon.connect(), "stats", 500 * (round_ + 1))
+        daemon.kill()
+        assert {event["ph"] for event in load(trace)} <= {"X", "M"}
 
 
 def test_moves(daemon_factory, directory):
@@ -161,10 +137,7 @@ def test_a_disk_that_is_full(daemon_factory):
     peer = daemon.connect()
     for i in range(50):
         peer.put(f"n/{i}")
-    end = time.monotonic() + DEADLINE
-    while "the trace ends here" not in daemon.stderr():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: "the trace ends here" in daemon.stderr())
     peer.put("fine")
     assert daemon.stderr().count("the trace ends here") == 1
 

@@ -233,6 +233,9 @@ def test_final_has_memory_of_its_own(daemon, peer):
     """No other object's, before or after; and so it goes back at once."""
     peer.put("other", b"y" * 5000)
     before = daemon.fds()["memory"]
+    peer.call("release", lease=make_final(peer)["lease"])
+    peer.unmap()
+    assert daemon.fds()["memory"] <= before
     made = make_final(peer)
     segment = made["object"]["layout"]["data"]["segment"]
     assert segment != peer.call("stat", name="other")["object"]["layout"]["data"]["segment"]
@@ -273,20 +276,6 @@ def test_an_alias_of_final_is_final(peer):
     assert peer.call("stat", name="part")["object"]["final"] is True
 
 
-def test_final_of_no_bytes(peer):
-    made = peer.create("f", bytes_layout(0), b"", final=True)
-    peer.call("seal", lease=made["lease"])
-    assert peer.names() == ["f"]
-
-
-def test_final_that_is_given_up(daemon, peer):
-    before = daemon.fds()["memory"]
-    made = make_final(peer)
-    peer.call("release", lease=made["lease"])
-    peer.unmap()
-    assert daemon.fds()["memory"] <= before
-
-
 def test_final_counts_as_a_segment(daemon_factory):
     peer = daemon_factory("--limit", "user_segments=3").connect()
     for i in range(3):
@@ -313,14 +302,3 @@ def test_final_takes_room_as_others_do(daemon, peer):
     peer.unmap()
     told = peer.wait_for_stats(lambda s: s["devices"][0]["pinned_by_clients"] == 0)["devices"][0]
     assert told["used"] == 4 * mib * len(peer.names("old/")), told
-
-
-def test_final_is_for_whoever_says_so(daemon, peer):
-    """A wrong value is refused; a producer that seals the memory before it is filled has it empty."""
-    for wrong in (1, "yes", None):
-        peer.error("invalid", "create", name="f", layout=bytes_layout(9), final=wrong)
-    made = peer.create("f", bytes_layout(9), final=True)
-    segment = hold(peer, made)
-    assert failing(lambda: os.pwrite(segment.fd, b"x", 0)) == "EPERM"
-    peer.call("seal", lease=made["lease"])
-    assert daemon.connect().open_object("f").read() == bytes(9)

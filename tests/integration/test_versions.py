@@ -1,10 +1,10 @@
 """Labels, and older versions that a name keeps: `keep`, and what finds them."""
 
-import os
 
 import device
 import pytest
 from peer import bytes_layout, wait_until
+from restarts import register
 from test_failpoints import Failpoints, dying  # noqa: F401: a fixture
 
 MIB = 1 << 20
@@ -148,11 +148,7 @@ def test_register_and_alias_make_versions(peer):
     opened = peer.open_object("w", label="a")
     assert opened.read() == b"0"
     opened.release()
-    memory, count = device.own_memory(b"registered")
-    peer.call("register", name="w", replace=True, keep=2, label="c", fds=[memory],
-              handles=[device.handle(count)],
-              layout={"kind": "bytes", "bytes": 9, "data": {"handle": 0, "offset": 0, "bytes": 9}})
-    os.close(memory)
+    register(peer, "w", b"registered", replace=True, keep=2, label="c")
     assert labels(peer) == ["c", "b", "a"]
     peer.call("delete", name="source")
     peer.call("delete", name="w")

@@ -133,9 +133,7 @@ def test_one_without_bytes_stays(peer):
 
 
 @pytest.fixture
-def tiered(daemon_factory, directory):
-    place = os.path.join(directory, "spill")
-    os.mkdir(place)
+def tiered(daemon_factory, place):
     options = ["--watermarks", "100:100", "--tier", f"disk:128M:{place}"]
     if test_device.ON_GPU:
         options += ["--tier", "host:128M"]
