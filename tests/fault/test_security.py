@@ -59,7 +59,7 @@ HELD = {
         SECRECY: "test_names_touch_no_files test_spilled_content_is_the_daemons_alone"},
     "*Tables, queues, buffers.*": {
         LIMITS: "test_watches test_waits test_unsealed test_leases test_objects_of_a_user test_segments_of_a_user "
-                "test_sessions test_a_user_at_the_limit_is_not_in_anothers_way",
+                "test_a_refused_session_is_told_why test_a_user_at_the_limit_is_not_in_anothers_way",
         "integration/test_docs.py": "test_the_limits test_each_limit_of_the_protocol",
         CHARGES: "test_text_has_a_limit test_leases_have_a_limit_of_the_user"},
     "Pages of slots, 16 KiB a session": {"integration/test_keep.py": "test_a_page_has_a_limited_number"},
