@@ -52,19 +52,22 @@ static inline struct gb_layout read_good(const char *text, enum gb_layout_form f
     return layout;
 }
 
+/* `message`: what follows "params.layout". */
 static inline void assert_refused(const char *text, enum gb_layout_form form, int code,
                                   const char *message)
 {
     struct gb_error error = {.code = 0};
     struct gb_layout layout, before;
+    char expected[512];
 
     memset(&layout, 0x5a, sizeof(layout));
     before = layout;
     int r = read_text(text, form, &layout, &error);
     if (r == 0)
         fail_msg("%s: is accepted, but expected: %s", text, message);
-    if (strcmp(error.message, message) != 0)
-        fail_msg("%s:\n  %s\nexpected:\n  %s", text, error.message, message);
+    snprintf(expected, sizeof(expected), "params.layout%s", message);
+    if (strcmp(error.message, expected) != 0)
+        fail_msg("%s:\n  %s\nexpected:\n  %s", text, error.message, expected);
     assert_int_equal(r, code);
     assert_int_equal(error.code, code);
     assert_memory_equal(&layout, &before, sizeof(layout));

@@ -1,5 +1,5 @@
 /*
- * The arena against bitmaps: long random sequences of calls, and every allocation failed in turn.
+ * The arena against bitmaps, by long random sequences of calls.
  */
 #include "tests/cases.h"
 
@@ -319,38 +319,6 @@ TEST(test_own_segments)
     assert_int_equal(failing_blocks, 0);
 }
 
-/* Of free ranges of one class: the oldest segment's, at the lowest offset, even if a later one is
-   tighter; a smaller class comes first. */
-TEST(test_oldest_first)
-{
-    struct gb_arena *arena = gb_arena_new();
-    struct gb_arena_block *old = gb_arena_add(arena, 71 * GB_ARENA_GRANULE, NULL);
-    struct gb_arena_block *tight = gb_arena_add(arena, 70 * GB_ARENA_GRANULE, NULL);
-    struct gb_arena_block *small = gb_arena_add(arena, 40 * GB_ARENA_GRANULE, NULL);
-    struct gb_range *first, *second, *third;
-
-    assert_int_equal(class_of(71 * GB_ARENA_GRANULE), class_of(70 * GB_ARENA_GRANULE));
-    first = must_alloc(arena, 70 * GB_ARENA_GRANULE);
-    assert_ptr_equal(first->block, old);
-    gb_range_free(arena, first);
-    first = must_alloc(arena, 33 * GB_ARENA_GRANULE);
-    assert_ptr_equal(first->block, small);
-    gb_range_free(arena, first);
-
-    first = must_alloc(arena, 64 * GB_ARENA_GRANULE); /* leaves 7 in old */
-    second = must_alloc(arena, GB_ARENA_GRANULE);
-    third = must_alloc(arena, GB_ARENA_GRANULE);
-    assert_ptr_equal(first->block, old);
-    assert_int_equal(gb_range_offset(second), 64 * GB_ARENA_GRANULE);
-    assert_int_equal(gb_range_offset(third), 65 * GB_ARENA_GRANULE);
-    gb_arena_close(arena, old);
-    gb_range_free(arena, first);
-    first = must_alloc(arena, 64 * GB_ARENA_GRANULE);
-    assert_ptr_equal(first->block, tight);
-    gb_arena_free(arena);
-    assert_int_equal(failing_blocks, 0);
-}
-
 /* When most of what is stored goes, most of the free memory is in segments that are empty. */
 TEST(test_segments_run_empty)
 {
@@ -385,59 +353,6 @@ TEST(test_segments_run_empty)
 }
 
 /* ---- memory ---- */
-
-/* A bit of everything, with all allocations checked. Returns how many failed; each is tried again
-   at once. */
-static unsigned story(void)
-{
-    enum { COUNT = 300 };
-    static struct gb_range *ranges[COUNT];
-    struct gb_arena *arena;
-    unsigned failures = 0;
-
-    while (!(arena = gb_arena_new()))
-        failures++;
-    for (unsigned i = 0; i < COUNT; i++) {
-        struct gb_arena_stats before, after;
-        int result;
-
-        gb_arena_stats(arena, &before);
-        while ((result = gb_arena_alloc(arena, 1000 * i + 1, &ranges[i]))) {
-            struct gb_arena_block *block = NULL;
-
-            gb_arena_stats(arena, &after);
-            assert_memory_equal(&before, &after, sizeof before);
-            if (result == 1)
-                block = gb_arena_add(arena, 1 << 20, NULL);
-            else
-                assert_int_equal(result, GPUBUF_E_NO_MEMORY);
-            failures += !block;
-            gb_arena_stats(arena, &before);
-            assert_int_equal(before.blocks, after.blocks + (block != NULL));
-        }
-        if (i % 3 == 2) {
-            gb_range_free(arena, ranges[i - 1]);
-        }
-    }
-    gb_arena_free(arena);
-    assert_int_equal(failing_blocks, 0);
-    return failures;
-}
-
-TEST(test_every_allocation_fails_once)
-{
-    size_t allocations;
-
-    failing_from(0, 0);
-    assert_int_equal(story(), 0);
-    allocations = failing_calls;
-    assert_true(allocations > 40);
-    for (size_t n = 1; n <= allocations; n++) {
-        failing_from(n, 1);
-        assert_int_equal(story(), 1);
-    }
-    failing_from(0, 0);
-}
 
 /* Once there are enough records, allocating and freeing ask nobody for memory. */
 TEST(test_records_are_reused)

@@ -1,6 +1,6 @@
 /*
  * conn: over a socketpair, with a peer that is a plain socket: partial writes, descriptors in their
- * places and never twice, everything a peer can do wrong, every allocation failed.
+ * places and never twice, everything a peer can do wrong.
  */
 #include "tests/cases.h"
 
@@ -290,17 +290,6 @@ TEST(test_queue_refuses)
     pair_end(&pair);
 }
 
-TEST(test_end_with_output)
-{
-    struct pair pair;
-    pair_begin(&pair, 0);
-    int fds[4];
-    make_fds(fds, 4, 0);
-    assert_int_equal(gb_conn_queue(&pair.conn, "x\n", 2, fds, 1), 0);
-    assert_int_equal(gb_conn_queue(&pair.conn, "x\n", 2, fds + 1, 3), 0);
-    pair_end(&pair);
-}
-
 /* Nothing is left behind where it says so. */
 TEST(test_drained)
 {
@@ -367,38 +356,6 @@ TEST(test_closed_peer)
 
 /* ---- receiving ---- */
 
-TEST(test_too_many_fds)
-{
-    struct pair pair;
-    char buffer[8];
-    int fds[253];
-
-    /* As many as a message may bring, again and again, until too many wait. */
-    pair_begin(&pair, 0);
-    size_t open_before = open_fds();
-    make_fds(fds, GB_LIMIT(fds), 0);
-    for (unsigned waiting = 0; waiting <= GB_LIMIT(pending_fds); waiting += GB_LIMIT(fds)) {
-        peer_send(&pair, "x", 1, fds, GB_LIMIT(fds));
-        assert_int_equal(gb_conn_receive(&pair.conn, buffer, sizeof(buffer)),
-                         waiting < GB_LIMIT(pending_fds) ? 1 : GPUBUF_E_LIMIT);
-    }
-    assert_int_equal(open_fds(), open_before + GB_LIMIT(fds) + GB_LIMIT(pending_fds));
-    drop_fds(fds, GB_LIMIT(fds));
-    pair_end(&pair);
-
-    /* As many at once as the kernel lets through: none is cut off, which would be closed by the
-       kernel meanwhile, and all are closed. */
-    pair_begin(&pair, 0);
-    open_before = open_fds();
-    make_fds(fds, 253, 0);
-    peer_send(&pair, "x", 1, fds, 253);
-    drop_fds(fds, 253);
-    assert_int_equal(gb_conn_receive(&pair.conn, buffer, sizeof(buffer)), GPUBUF_E_LIMIT);
-    assert_int_equal(pair.conn.in.fd_count, 0);
-    assert_int_equal(open_fds(), open_before);
-    pair_end(&pair);
-}
-
 /* A process that may open no more descriptors gets fewer than were sent: that is told, too. */
 TEST(test_no_room_for_fds)
 {
@@ -442,44 +399,6 @@ TEST(test_other_control_messages)
     assert_int_equal(pair.conn.in.fd_count, 1);
     assert_int_equal(mark_of(pair.conn.in.fds[0]), 9);
     pair_end(&pair);
-}
-
-/* ---- every allocation failed ---- */
-
-static int use(struct pair *pair)
-{
-    char large[5000], buffer[64];
-    memset(large, 'x', sizeof(large));
-    int fd, rc;
-    for (int i = 0; i < 3; i++) {
-        fd = marked_fd(1);
-        rc = gb_conn_queue(&pair->conn, large, i == 1 ? sizeof(large) : 10, &fd, 1);
-        if (rc < 0)
-            return rc;
-    }
-    fd = marked_fd(2);
-    peer_send(pair, "x", 1, &fd, 1);
-    close(fd);
-    rc = (int)gb_conn_receive(&pair->conn, buffer, sizeof(buffer));
-    return rc < 0 ? rc : gb_conn_flush(&pair->conn);
-}
-
-TEST(test_no_memory)
-{
-    for (size_t n = 1;; n++) {
-        struct pair pair;
-        pair_begin(&pair, 0);
-        failing_from(n, 1);
-        int rc = use(&pair);
-        size_t calls = failing_calls;
-        failing_from(0, 0);
-        assert_int_equal(rc, calls >= n ? GPUBUF_E_NO_MEMORY : 0);
-        pair_end(&pair);
-        if (rc == 0) {
-            assert_true(n > 5);
-            break;
-        }
-    }
 }
 
 RUN_TESTS(NULL, NULL)

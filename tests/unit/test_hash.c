@@ -154,22 +154,6 @@ TEST(test_against_a_model)
     assert_int_equal(failing_blocks, 0);
 }
 
-TEST(test_failing_first_insert)
-{
-    struct gb_hash_table table = {0};
-    struct item item = {.hash = 7};
-
-    failing_from(1, 1);
-    assert_false(gb_hash_insert(&table, &item.link, item.hash));
-    assert_int_equal(table.count, 0);
-    assert_null(gb_hash_first(&table, 7));
-    toggle(&table, &item);
-    assert_true(found(&table, &item));
-    failing_from(0, 0);
-    gb_hash_end(&table);
-    assert_int_equal(failing_blocks, 0);
-}
-
 /* Growing and shrinking that fail cost time, not correctness, and are made up for later. */
 TEST(test_failing_resize)
 {

@@ -266,29 +266,6 @@ TEST(test_many_tokens)
     }
 }
 
-TEST(test_types)
-{
-    static const struct {
-        const char *text;
-        enum gb_json_type type;
-        const char *name;
-    } types[] = {
-        {"null", GB_JSON_NULL, "null"},       {"true", GB_JSON_BOOL, "a boolean"},
-        {"false", GB_JSON_BOOL, "a boolean"}, {"0", GB_JSON_NUMBER, "a number"},
-        {"-1", GB_JSON_NUMBER, "a number"},   {"\"\"", GB_JSON_STRING, "a string"},
-        {"[]", GB_JSON_ARRAY, "an array"},    {"{}", GB_JSON_OBJECT, "an object"},
-    };
-    struct gb_pool pool = {0};
-    struct gb_json value;
-    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
-        assert_int_equal(gb_json_check(types[i].text, strlen(types[i].text), &pool, &value, NULL),
-                         0);
-        assert_int_equal(gb_json_type(value), types[i].type);
-        assert_string_equal(gb_json_type_name(types[i].type), types[i].name);
-    }
-    gb_pool_end(&pool);
-}
-
 /* ---- paths ---- */
 
 TEST(test_paths)

@@ -201,32 +201,6 @@ TEST(test_unknown_ignored)
     reading_end(&r);
 }
 
-/* A table of 64 fields uses every bit of `present`. */
-TEST(test_64_fields)
-{
-    static char names[64][4];
-    struct gb_field many[64];
-    uint64_t values[64] = {0};
-    char text[1024] = "{";
-    size_t length = 1;
-    for (unsigned i = 0; i < 64; i++) {
-        snprintf(names[i], sizeof(names[i]), "f%u", i);
-        many[i] = (struct gb_field){
-            .name = names[i], .type = GB_FIELD_UINT, .offset = i * sizeof(uint64_t)};
-        length += (size_t)snprintf(text + length, sizeof(text) - length, "%s\"f%u\":%u",
-                                   i > 0 ? "," : "", 63 - i, 63 - i);
-    }
-    memcpy(text + length, "}", 2);
-    struct reading r = {0};
-    assert_int_equal(gb_json_read(checked(&r, text), many, 64, GB_UNKNOWN_REFUSE, NULL, &r.pool,
-                                  values, &r.present, &r.error),
-                     0);
-    assert_true(r.present == UINT64_MAX);
-    for (unsigned i = 0; i < 64; i++)
-        assert_int_equal(values[i], i);
-    reading_end(&r);
-}
-
 TEST(test_integers)
 {
     struct reading r = {0};

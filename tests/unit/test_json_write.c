@@ -1,4 +1,4 @@
-/* json: writing, its bound, what is read back, base64, every allocation failed. */
+/* json: writing, its bound, what is read back, base64. */
 #include <float.h>
 #include <inttypes.h>
 #include <locale.h>
@@ -6,9 +6,7 @@
 
 #include "tests/cases.h"
 
-#include "failing.h"
-
-#include "proto/json_write.c"
+#include "proto/json.h"
 #include "random.h"
 
 static void assert_written(struct gb_writer *writer, const char *expected)
@@ -220,34 +218,6 @@ TEST(test_bound)
     gb_write_cstring(&writer, "123456789");
     assert_true(writer.failed);
     gb_writer_end(&writer);
-}
-
-TEST(test_no_memory)
-{
-    char long_text[3000];
-    memset(long_text, 'x', sizeof(long_text));
-    long before = failing_blocks;
-    for (size_t n = 1;; n++) {
-        struct gb_writer writer;
-        gb_writer_init(&writer, 0);
-        failing_from(n, 1);
-        gb_write_cstring(&writer, "a\nb");
-        gb_write_double(&writer, 0.5);
-        gb_write_string(&writer, long_text, sizeof(long_text));
-        gb_write_format(&writer, "%*d", 4000, 1);
-        gb_write_int(&writer, -12);
-        char *text = gb_writer_take(&writer, NULL);
-        size_t calls = failing_calls;
-        failing_from(0, 0);
-        assert_true((text == NULL) == (calls >= n));
-        bool all = text != NULL;
-        free(text);
-        assert_int_equal(failing_blocks, before);
-        if (all) {
-            assert_true(n > 2);
-            break;
-        }
-    }
 }
 
 /* ---- base64 ---- */

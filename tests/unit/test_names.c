@@ -212,21 +212,4 @@ TEST(test_sorted_input_stays_shallow)
     assert_int_equal(failing_blocks, 0);
 }
 
-TEST(test_failing_insert)
-{
-    struct gb_name name = NAME("a");
-    struct gb_names names = {0};
-
-    failing_from(1, 1);
-    assert_false(gb_names_insert(&names, &name));
-    failing_from(0, 0);
-    assert_int_equal(gb_names_count(&names), 0);
-    assert_null(gb_names_find(&names, "a", 1));
-    assert_null(gb_names_lower(&names, "", 0, false));
-    assert_true(gb_names_insert(&names, &name));
-    assert_ptr_equal(gb_names_find(&names, "a", 1), &name);
-    gb_names_end(&names);
-    assert_int_equal(failing_blocks, 0);
-}
-
 RUN_TESTS(NULL, NULL)

@@ -312,26 +312,6 @@ TEST_WITH(test_late, begin, end)
     gb_notify_end(&notify);
 }
 
-/* A manager that was started anew is found again, and gets what was queued meanwhile. */
-TEST_WITH(test_manager_restarts, begin, end)
-{
-    struct gb_notify notify;
-
-    begin_ok(&notify);
-    close(manager.socket);
-    assert_int_equal(gb_notify_ready(&notify), 0);
-    assert_int_equal(notify.error, ECONNREFUSED);
-    unlink(manager.path);
-    assert_int_equal(gb_notify_stopping(&notify), 0);
-    assert_false(gb_notify_settle(&notify, 20));
-    assert_int_equal(notify.error, ENOENT);
-    listen_at(manager.path);
-    assert_true(gb_notify_settle(&notify, 10000));
-    received("READY=1");
-    received("STOPPING=1");
-    gb_notify_end(&notify);
-}
-
 /* ---- taking ---- */
 
 static const char *decimal(long long number)

@@ -6,8 +6,6 @@
  */
 #include "tests/cases.h"
 
-#include "failing.h"
-
 #include "daemon/objects/page.c"
 
 static struct gb_page *page;
@@ -51,16 +49,6 @@ TEST(test_slots)
     assert_int_equal(gb_page_take(page, 4), 0);
     assert_int_equal(gb_page_take(NULL, 4), 0);
     end();
-}
-
-TEST(test_no_memory)
-{
-    struct gb_error error;
-    int fd;
-
-    failing_from(1, 1);
-    assert_int_equal(gb_page_new(&page, &fd, &error), GPUBUF_E_NO_MEMORY);
-    failing_from(0, 0);
 }
 
 /* ---- every order ---- */

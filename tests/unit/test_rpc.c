@@ -1,10 +1,6 @@
-/* rpc: requests, replies, notifications and errors, both ways; every allocation failed. */
+/* rpc: requests, replies, notifications and errors, both ways. */
 #include "tests/cases.h"
 
-#include "failing.h"
-
-#include "proto/json_write.c"
-#include "proto/pool.c"
 #include "proto/rpc.h"
 
 /* A message read from a block of exactly its size. */
@@ -350,45 +346,6 @@ TEST(test_odd_errors)
     assert_int_equal(strlen(error.name), 254);
     gb_writer_end(&writer);
     gb_pool_end(&pool);
-}
-
-/* ---- every allocation failed ---- */
-
-static int read_both(struct reading *r)
-{
-    int rc = gb_rpc_read_request(r->line, r->length, &r->pool, &r->request, &r->error);
-    gb_pool_end(&r->pool);
-    if (rc == 0)
-        rc = gb_rpc_read_message("{\"jsonrpc\":\"2.0\",\"method\":\"m\"}", 30, &r->pool,
-                                 &r->message, &r->error);
-    gb_pool_end(&r->pool);
-    struct gb_json value;
-    if (rc == 0)
-        rc = gb_json_check("{\"code\":-32001,\"message\":\"m\"}", 29, &r->pool, &value, &r->error);
-    if (rc == 0 && (rc = gb_rpc_read_error(value, &r->pool, &r->error)) == GPUBUF_E_NOT_FOUND)
-        rc = 0;
-    return rc;
-}
-
-TEST(test_no_memory)
-{
-    struct reading r = {0};
-    keep_line(&r, "{\"jsonrpc\":\"2.0\",\"\\u0069d\":\"a\",\"method\":\"m\"}");
-    long before = failing_blocks;
-    for (size_t n = 1;; n++) {
-        failing_from(n, 1);
-        int rc = read_both(&r);
-        size_t calls = failing_calls;
-        failing_from(0, 0);
-        gb_pool_end(&r.pool);
-        assert_int_equal(failing_blocks, before);
-        assert_int_equal(rc, calls >= n ? GPUBUF_E_NO_MEMORY : 0);
-        if (rc == 0) {
-            assert_true(n > 3);
-            break;
-        }
-    }
-    reading_end(&r);
 }
 
 RUN_TESTS(NULL, NULL)

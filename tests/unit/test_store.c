@@ -341,44 +341,6 @@ TEST_WITH(test_idle, NULL, tear_down)
     assert_int_equal(fake.live, 1);
 }
 
-/* ---- every allocation that fails ---- */
-
-static int some_work(unsigned which)
-{
-    switch (which) {
-    case 0:
-        return place(0, 1);
-    case 1:
-        return place(1, 20 * MIB);
-    case 2:
-        return adopt_some(0, 4096, 3);
-    default:
-        return gb_mapper_add(&world.store, &world.mappers[0], segment_of(0), GB_ACCESS_READ);
-    }
-}
-
-TEST(test_no_memory)
-{
-    for (unsigned which = 0; which < 4; which++)
-        for (size_t n = 1;; n++) {
-            int r;
-
-            begin(64 * MIB);
-            if (which == 3)
-                assert_int_equal(place(0, 1), 0);
-            failing_from(n, 1);
-            r = some_work(which);
-            failing_from(0, 0);
-            check();
-            assert_true(r == 0 || r == GPUBUF_E_NO_MEMORY);
-            assert_true(r == 0 || fake.live <= 1); /* an empty segment may have been made */
-            assert_int_equal(some_work(which), 0);
-            end();
-            if (r == 0)
-                break;
-        }
-}
-
 /* ---- thousands of random operations ---- */
 
 static void random_step(struct test_random *random, uint64_t now)
