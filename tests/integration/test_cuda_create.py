@@ -234,14 +234,6 @@ def test_versions_take_turns(daemon_factory, directory, gpu):
     assert account(peer)["used"] == 230 * MIB
 
 
-def test_eviction_makes_room(daemon, peer, gpu):
-    for i in range(6):
-        peer.create_object(f"o/{i}", bytes_layout(20 * MIB), evict="drop")
-        peer.unmap()
-    assert peer.names() == ["o/3", "o/4", "o/5"]
-    assert settle_account(peer, gpu)["used"] == 60 * MIB
-
-
 def test_memory_of_a_gpu_cannot_be_final(peer, gpu):
     """A process with its descriptor can write it, and nothing can take that away."""
     for share in ("fd", "ipc"):

@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from device import ID, MIB
+from device import MIB
 from peer import DEADLINE, RpcError, bytes_layout
+from test_cuda_faults import Switch, memory_of
 
 
 def answered(peer):
@@ -33,24 +34,12 @@ def slow(daemon_factory):
     return start
 
 
-class Gate:
-    """A call of the driver that finds it shut goes on when it is opened."""
-
-    def __init__(self, directory):
-        self.path = os.path.join(directory, "gate")
-        self.rule = f"{int(DEADLINE * 3000)}@{self.path}"
-
-    def shut(self):
-        with open(self.path, "w", encoding="ascii"):
-            pass
-
-    def open(self):
-        os.unlink(self.path)
-
-
 @pytest.fixture
 def gate(directory):
-    return Gate(directory)
+    """A call of the driver that finds it on goes on when it is off; `rule` says so."""
+    one = Switch(f"{directory}/gate")
+    one.rule = f"{int(DEADLINE * 3000)}@{one.path}"
+    return one
 
 
 @pytest.mark.parametrize("share,function", [("fd", "cuMemCreate"), ("ipc", "cuMemAlloc")])
@@ -59,7 +48,7 @@ def test_the_loop_does_not_wait(slow, gate, share, function):
     daemon = slow(function, gate.rule)
     writer, reader = daemon.connect(), daemon.connect()
     writer.put("a", b"x", share="ipc" if share == "fd" else "fd")
-    gate.shut()
+    gate.on()
     ident = writer.request("create", name="b", layout=bytes_layout(20 * MIB), share=share)
     writer.wait_until_read()
     for _ in range(10):
@@ -69,7 +58,7 @@ def test_the_loop_does_not_wait(slow, gate, share, function):
     assert ident not in writer.replies and not answered(writer)
     told = account(reader)
     assert told["used"] + told["retained"] == 22 * MIB, "under way, and charged"
-    gate.open()
+    gate.off()
     assert writer.reply(ident)["lease"]
 
 
@@ -81,11 +70,11 @@ def test_giving_back_does_not_hold_up_either(slow, gate):
         made = peer.create(f"a/{i}", bytes_layout(20 * MIB), share="ipc")
         peer.call("release", lease=made["lease"])
         peer.unmap()
-    gate.shut()
+    gate.on()
     assert peer.call("trim") == {"freed": 20 * MIB}
     assert account(peer)["retained"] == 20 * MIB
     assert peer.call("trim") == {"freed": 0}, "each is given back once"
-    gate.open()
+    gate.off()
     peer.wait_until_given_back()
     assert account(peer)["free"] == 64 * MIB
 
@@ -95,15 +84,13 @@ def test_registering_does_not_hold_up_either(slow, gate, gpu):
     peer, other = daemon.connect(), daemon.connect()
     other.put("a", b"x")
     fd = gpu.create(2 * MIB, b"r")
-    layout = {**bytes_layout(1), "data": {"handle": 0, "offset": 0, "bytes": 1}}
-    handle = {"kind": "cuda_fd", "fd": 0, "bytes": 2 * MIB, "device": ID}
-    gate.shut()
-    ident = peer.request("register", fds=[fd], name="r", layout=layout, handles=[handle])
+    gate.on()
+    ident = peer.request("register", fds=[fd], name="r", **memory_of(0))
     peer.wait_until_read()
     os.close(fd)
     assert other.open_object("a").read() == b"x"
     assert not answered(peer) and other.names() == ["a"]
-    gate.open()
+    gate.off()
     assert peer.reply(ident)["version"]
     assert other.open_object("r").read() == b"r"
 
@@ -184,12 +171,12 @@ def test_what_is_being_made_for_another_is_no_space_to_come(slow, gate):
     peer = daemon.connect()
     peer.create_object("old", bytes_layout(20 * MIB), evict="drop")
     peer.unmap()
-    gate.shut()
+    gate.on()
     slow_one = peer.request("create", name="slow", layout=bytes_layout(30 * MIB), share="ipc")
     made = peer.create("new", bytes_layout(19 * MIB))
     assert made["lease"] and slow_one not in peer.replies and not answered(peer)
     assert peer.names() == []
-    gate.open()
+    gate.off()
     assert peer.reply(slow_one)["lease"]
 
 

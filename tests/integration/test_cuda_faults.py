@@ -47,6 +47,13 @@ def allocated(peer, index=0):
     return taken
 
 
+def memory_of(*ordinals, handle=0):
+    """The params that register 2 MiB of each of these GPUs as an object of a byte, which lies in the handle said."""
+    return {"layout": {**bytes_layout(1), "data": {"handle": handle, "offset": 0, "bytes": 1}},
+            "handles": [{"kind": "cuda_fd", "fd": i, "bytes": 2 * MIB, "device": UUIDS[ordinal]}
+                        for i, ordinal in enumerate(ordinals)]}
+
+
 def failed(error, code, *words):
     assert error.data["cuda"] == NAMES[code], error.data
     for word in (NAMES[code], ID, *words):
@@ -118,11 +125,8 @@ ADOPTING = [
 def test_register(daemon_factory, gpu, switch, function, code):
     daemon = daemon_factory(env={"FAKECUDA_FAIL": f"{function}:*:{code}@{switch.path}"})
     peer = daemon.connect()
-    fds = [gpu.create(2 * MIB, b"mine") for _ in range(2)]
-    used, before = gpu.used(), daemon.settled_fds()
-    params = {"layout": {**bytes_layout(4), "data": {"handle": 1, "offset": 0, "bytes": 4}},
-              "handles": [{"kind": "cuda_fd", "fd": i, "bytes": 2 * MIB, "device": ID}
-                          for i in range(2)]}
+    fds = [gpu.create(2 * MIB, b"m") for _ in range(2)]
+    used, before, params = gpu.used(), daemon.settled_fds(), memory_of(0, 0, handle=1)
     with switch:
         error = peer.error("device", "register", name="r", fds=fds, **params)
         assert error.data["cuda"] == NAMES[code] and NAMES[code] in error.message
@@ -132,17 +136,15 @@ def test_register(daemon_factory, gpu, switch, function, code):
     peer.call("register", name="r", fds=fds, **params)
     for fd in fds:
         os.close(fd)
-    assert peer.open_object("r").read() == b"mine"
+    assert peer.open_object("r").read() == b"m"
 
 
 def test_the_second_of_two_handles(daemon_factory, gpu):
     daemon = daemon_factory(env={"FAKECUDA_FAIL": "cuMemImportFromShareableHandle:2:304"})
     peer = daemon.connect()
     fds = [gpu.create(2 * MIB) for _ in range(2)]
-    handles = [{"kind": "cuda_fd", "fd": i, "bytes": 2 * MIB, "device": ID} for i in range(2)]
-    layout = {**bytes_layout(4), "data": {"handle": 0, "offset": 0, "bytes": 4}}
     before = daemon.settled_fds()
-    error = peer.error("device", "register", name="r", fds=fds, layout=layout, handles=handles)
+    error = peer.error("device", "register", name="r", fds=fds, **memory_of(0, 0))
     assert error.message.startswith("params.handles[1]: "), error.message
     assert daemon.comes_to(lambda fds: fds == before)
     for fd in fds:
@@ -223,9 +225,7 @@ def test_all_else_goes_on(losing, switch):
         assert reader.open_object(f"new/{i}").read() == b"new"
         peer.create_object(f"big/{i}", bytes_layout(8 * MIB), device=device)
     fd = test_device.gpu().create(2 * MIB, b"r", ordinal=1)
-    layout = {**bytes_layout(1), "data": {"handle": 0, "offset": 0, "bytes": 1}}
-    handle = {"kind": "cuda_fd", "fd": 0, "bytes": 2 * MIB, "device": UUIDS[1]}
-    peer.call("register", fds=[fd], name="r", layout=layout, handles=[handle], device="cuda:1")
+    peer.call("register", fds=[fd], name="r", device="cuda:1", **memory_of(1))
     os.close(fd)
     assert reader.open_object("r").read() == b"r"
 
@@ -240,9 +240,7 @@ def test_nothing_more_is_made_on_it(losing, switch):
         error = peer.error("device", "create", name="y", layout=bytes_layout(1), share=share)
         assert "lost" in error.message and UUIDS[0] in error.message
     fd = test_device.gpu().create(2 * MIB)
-    layout = {**bytes_layout(1), "data": {"handle": 0, "offset": 0, "bytes": 1}}
-    handle = {"kind": "cuda_fd", "fd": 0, "bytes": 2 * MIB, "device": UUIDS[0]}
-    peer.error("device", "register", fds=[fd], name="r", layout=layout, handles=[handle])
+    peer.error("device", "register", fds=[fd], name="r", **memory_of(0))
     os.close(fd)
 
 
@@ -279,10 +277,8 @@ def test_who_waits_for_it_is_told(losing, switch):
 def test_lost_while_adopting(losing, switch):
     daemon, peer, watcher = losing
     fd = test_device.gpu().create(2 * MIB)
-    layout = {**bytes_layout(1), "data": {"handle": 0, "offset": 0, "bytes": 1}}
-    handle = {"kind": "cuda_fd", "fd": 0, "bytes": 2 * MIB, "device": UUIDS[0]}
     switch.on()
-    error = peer.error("device", "register", fds=[fd], name="r", layout=layout, handles=[handle])
+    error = peer.error("device", "register", fds=[fd], name="r", **memory_of(0))
     os.close(fd)
     assert error.data["cuda"] == "CUDA_ERROR_DEVICE_UNAVAILABLE"
     assert len(watcher.events(3)) == 3

@@ -59,14 +59,6 @@ def test_the_producer_ends_first(daemon, peer):
     assert opened.read() == b"its", "the memory is there as long as it is leased"
 
 
-def test_a_killed_producer(daemon, child):
-    watcher = daemon.connect()
-    watcher.call("watch", kinds=["withdrawn"])
-    producer = child(daemon, lambda p: seal_with_event(p, "a"))
-    producer.kill()
-    assert watcher.events(1)[0][:2] == ("withdrawn", "a")
-
-
 def test_an_alias_of_another_session_goes_too(daemon, peer):
     seal_with_event(peer, "a")
     other = daemon.connect()
@@ -102,21 +94,12 @@ def test_what_need_not_be_settled(daemon, peer):
 
 
 def test_another_session_may_not(daemon, peer):
-    """Not even of the same user: it cannot know."""
+    """Be it of the same user: it cannot know."""
     version = seal_with_event(peer, "a")
     daemon.connect().call("settle", objects=[{"name": "a", "version": version}])
     assert "ready" in peer.call("stat", name="a")["object"]
     peer.call("settle", objects=[{"name": "a", "version": version}])
     assert "ready" not in peer.call("stat", name="a")["object"]
-
-
-@pytest.mark.root
-def test_another_user_may_not(daemon, as_user):
-    peer = daemon.connect()
-    version = seal_with_event(peer, "a", mode="0666")
-    as_user(daemon, 65534, 65534,
-            lambda p: p.call("settle", objects=[{"name": "a", "version": version}]))
-    assert peer.call("stat", name="a")["object"]["ready"] == EVENT
 
 
 @pytest.mark.parametrize("ready", [

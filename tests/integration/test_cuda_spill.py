@@ -3,13 +3,12 @@ failure of one."""
 
 import os
 import signal
-import time
 
 import pytest
 
 import device as test_device
 from device import KIND, MIB
-from peer import DEADLINE, RpcError, bytes_layout
+from peer import DEADLINE, RpcError, bytes_layout, wait_until
 from test_cuda_faults import Switch
 from tiers import SIZE, content, start  # noqa: F401  (a fixture)
 
@@ -40,10 +39,7 @@ class Gate(Switch):
 
     def wait(self):
         """Waits until a call is held up."""
-        end = time.monotonic() + DEADLINE
-        while self.calls() == self.before:
-            assert time.monotonic() < end, f"{self.function} is not called"
-            time.sleep(0.001)
+        wait_until(lambda: self.calls() != self.before)
 
 
 @pytest.fixture
@@ -335,9 +331,9 @@ def broken(directory):
     return make
 
 
-@pytest.mark.parametrize("function", [OUT, "cuMemMap", "cuMemSetAccess", "cuMemImportFromShareableHandle",
-                                      "cuEventRecord", "cuEventQuery", "cuEventSynchronize"])
-@pytest.mark.parametrize("tier", ["host", "disk"])
+@pytest.mark.parametrize("function,tier", [
+    (OUT, "host"), (OUT, "disk"), ("cuMemMap", "host"), ("cuMemSetAccess", "host"), ("cuMemImportFromShareableHandle", "host"),
+    ("cuEventRecord", "disk"), ("cuEventQuery", "host"), ("cuEventSynchronize", "disk")])
 def test_a_copy_out_that_fails(start, broken, function, tier):
     switch, env = broken(function)
     tiered = start(env=env)
@@ -371,8 +367,7 @@ def test_room_for_which_no_copy_can_be_made(start, broken):
     tiered.check("a", "b", "c", "d")
 
 
-@pytest.mark.parametrize("function", [IN, "cuMemMap", "cuEventSynchronize"])
-@pytest.mark.parametrize("tier", ["host", "disk"])
+@pytest.mark.parametrize("function,tier", [(IN, "host"), (IN, "disk"), ("cuMemMap", "host"), ("cuEventSynchronize", "disk")])
 def test_a_copy_in_that_fails(start, broken, function, tier):
     switch, env = broken(function)
     tiered = start(env=env)
@@ -455,9 +450,6 @@ def test_it_stops_during_a_move(start, gate, gpu, function, tier):
         ask(tiered, method, name="a", **params)
         held.wait()
         tiered.daemon.process.send_signal(signal.SIGTERM)
-        end = time.monotonic() + DEADLINE
-        while "stopping" not in tiered.daemon.stderr():
-            assert time.monotonic() < end
-            time.sleep(0.001)
+        tiered.daemon.wait_for("stopping")
     assert tiered.daemon.process.wait(DEADLINE) == 0
     assert tiered.files() == [] and gpu.used() == 0
