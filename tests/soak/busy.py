@@ -236,7 +236,7 @@ class Worker:
 
     def delete(self, rng, number):
         self.noted = self.notes.intend(DELETE, number)
-        code = self.client.named("delete", name_of(self.namespace, number))
+        code = self.client.call("delete", name=name_of(self.namespace, number))
         if code == NOT_FOUND and None in self.states[number]:
             code = 0  # now it is known
         self.note(DELETE, number, None, code)
@@ -244,7 +244,7 @@ class Worker:
     def pin(self, rng, number):
         kind = PIN if rng.random() < 0.3 else UNPIN
         self.noted = self.notes.intend(kind, number)
-        code = self.client.named(kind, name_of(self.namespace, number))
+        code = self.client.call("set", name=name_of(self.namespace, number), pinned=kind == PIN)
         self.note(kind, number, None, code, self.missing(number))
 
     def alias(self, rng, number):
@@ -257,8 +257,8 @@ class Worker:
         target = NAMES + number % NAMES
         value = (identity, count, start + offset, length)
         self.noted = self.notes.intend(ALIAS, target, value)
-        code = self.client.alias(name_of(self.namespace, target), name_of(self.namespace, number),
-                                 offset, length)
+        code = self.client.call("alias", name=name_of(self.namespace, target), of=name_of(self.namespace, number),
+                                slice={"offset": offset, "length": length}, replace=True)
         # A spilled object has to come back first, and there may be no room for it.
         self.note(ALIAS, target, value, code, (NO_SPACE, TIMEOUT))
 
@@ -308,9 +308,9 @@ class Worker:
     def move(self, rng, number):
         name = name_of(rng.randrange(self.namespaces), rng.randrange(ALL))
         if rng.random() < 0.3:
-            code = self.client.restore(name, WAIT_MS)
+            code = self.client.call("move", name=name, tier="device", wait_ms=WAIT_MS)
         else:
-            code = self.client.spill(name, rng.choice(["host", "disk", "disk"]))
+            code = self.client.call("move", name=name, tier=rng.choice(["host", "disk", "disk"]))
         if code < 0 and code not in (NOT_FOUND, BUSY, NO_SPACE, TIMEOUT, CLOSED, UNSUPPORTED, STALE,
                                      DENIED):
             raise Wrong(f"move {name}: {code} {self.client.why()}")

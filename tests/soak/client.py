@@ -1,9 +1,10 @@
 """libgpubuf by ctypes, as far as the killing test needs it. A failure is a negative code."""
 
 import ctypes
+import json
 import os
 import sys
-from ctypes import Structure, byref, c_bool, c_char_p, c_int, c_size_t, c_uint, c_uint64
+from ctypes import byref, c_bool, c_char_p, c_int, c_uint64
 from ctypes import c_void_p
 from pathlib import Path
 
@@ -15,11 +16,6 @@ from library import ConnectOptions, CreateOptions, LayoutSpec, OpenOptions  # no
 NOT_FOUND, NO_SPACE, DENIED, BUSY, TIMEOUT = -32001, -32003, -32004, -32005, -32006
 STALE, UNSUPPORTED, CONNECT, CLOSED = -32007, -32010, -2, -3
 NO_CACHE = -1  # the leases that the daemon tells are those that clients hold
-
-
-class AliasOptions(Structure):
-    _fields_ = [("size", c_size_t), ("slice", c_bool), ("offset", c_uint64), ("length", c_uint64),
-                ("columns", c_void_p), ("mode", c_uint), ("replace", c_bool)]
 
 
 def load(path):
@@ -97,26 +93,10 @@ class Client:
         return self.library.gpubuf_register_memfd(self.handle, name.encode(), fd, c_uint64(count),
                                                   layout.encode(), byref(self._options(mode, 0)))
 
-    def alias(self, name, of, offset, length):
-        options = AliasOptions(size=ctypes.sizeof(AliasOptions), slice=True, offset=offset,
-                               length=length, replace=True)
-        return self.library.gpubuf_alias(self.handle, name.encode(), of.encode(), byref(options))
-
-    def named(self, method, name):
-        """delete, pin, unpin"""
-        return getattr(self.library, "gpubuf_" + method)(self.handle, name.encode())
-
-    def spill(self, name, tier):
-        return self.library.gpubuf_spill(self.handle, name.encode(), tier.encode())
-
-    def restore(self, name, wait_ms):
-        return self.library.gpubuf_restore(self.handle, name.encode(), c_uint64(wait_ms))
-
-    def call(self, method, params="{}"):
+    def call(self, method, **params):
         """A code."""
         result = c_void_p()
-        code = self.library.gpubuf_call(self.handle, method.encode(), params.encode(), 30000,
-                                        byref(result))
+        code = self.library.gpubuf_call(self.handle, method.encode(), json.dumps(params).encode(), 30000, byref(result))
         if code == 0:
             self.library.gpubuf_free(result)
         return code

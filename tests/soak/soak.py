@@ -46,13 +46,10 @@ class Place:
         self.device = options.device
         self.real = self.device.startswith("cuda") and not options.fake
         self.failpoints = options.failpoints
-        self.supervised = options.supervised
         # On the fake driver memory is files, which only their owner may open.
         many = os.geteuid() == 0 and self.device.startswith("host")
         self.uids = world.UIDS if many else [0]
         self.grace_ms = 10000 if options.failpoints else 1500
-        self.work = options.work / 1000
-        self.patience = options.patience / 1000
         self.root = "/dev/shm" if roomy("/dev/shm") else tempfile.gettempdir()
         self.root_of_fake = os.environ.get("FAKECUDA_DIR", "-")
         self._serial = os.getpid() << 16
@@ -71,18 +68,17 @@ def roomy(path):
     return space.f_bavail * space.f_frsize > 2 << 30
 
 
-def wanted(only, device):
+def wanted(device):
     """The failpoints that are passed: nothing goes from host memory to the tier that is host memory, and
     so nothing goes down from there."""
-    return [n for n in keeper.failpoints() if (not only or n in only.split(",")) and
-            (n not in ("DOWN_TAKEN", "FORGET_DONE") or device.startswith("cuda"))]
+    return [n for n in keeper.failpoints() if n not in ("DOWN_TAKEN", "FORGET_DONE") or device.startswith("cuda")]
 
 
 class Chooser:
     """Takes the failpoints that have killed least, give or take two, as far as this process knows."""
 
-    def __init__(self, only, device):
-        self.names = wanted(only, device)
+    def __init__(self, device):
+        self.names = wanted(device)
         self.tried = collections.Counter()
         self.kills = collections.Counter()
 
@@ -124,7 +120,7 @@ def free_memory():
 # RELIABILITY.md: The daemon ends 6
 def run_worlds(place, options, number, counts):
     """One process' worlds; what it found goes to `counts`, a file."""
-    chooser = Chooser(options.only, place.device)
+    chooser = Chooser(place.device)
     end = time.monotonic() + options.seconds
     done = collections.Counter()
     # On a GPU that others use, too, it cannot be told who has it: then it is looked at in the end.
@@ -133,8 +129,7 @@ def run_worlds(place, options, number, counts):
     serial = 0
 
     def over():
-        return (time.monotonic() > end or done["rounds"] >= options.rounds or
-                done["kills"] >= options.kills)
+        return time.monotonic() > end or done["rounds"] >= options.rounds
 
     while not over() and serial < options.worlds and not done["failed"]:
         seed = options.seed * 1000003 + number * 10007 + serial
@@ -142,7 +137,7 @@ def run_worlds(place, options, number, counts):
         one = world.World(place, seed, chooser)
         try:
             one.start()
-            rounds = random.Random(seed).randrange(10, options.length + 1)
+            rounds = random.Random(seed).randrange(10, 61)
             for _ in range(rounds):
                 if over():
                     break
@@ -191,17 +186,9 @@ def arguments():
                         help="on the driver of tests/fakecuda [in this directory]")
     parser.add_argument("--failpoints", action="store_true",
                         help="the daemon was built with them (build/fail, build/asan)")
-    parser.add_argument("--only", help="these failpoints alone, with commas between them")
     parser.add_argument("--seconds", type=float, default=1e9, help="no round is begun after these")
     parser.add_argument("--rounds", type=int, default=1 << 60, help="how many, of all processes")
-    parser.add_argument("--kills", type=int, default=1 << 60,
-                        help="no round is begun after so many of the daemon, of all processes")
-    parser.add_argument("--supervised", action="store_true",
-                        help="each daemon by --supervise; default: half of them")
     parser.add_argument("--worlds", type=int, default=1 << 60, help="how many daemons, of each process")
-    parser.add_argument("--length", type=int, default=60, help="rounds of one daemon, at most")
-    parser.add_argument("--work", type=float, default=25, help="milliseconds before a kill, at most")
-    parser.add_argument("--patience", type=float, default=150, help="milliseconds for a failpoint")
     parser.add_argument("--least", type=int, default=0, help="kills at each failpoint, or it fails")
     parser.add_argument("-j", "--jobs", type=int, default=1, help="so many daemons side by side")
     parser.add_argument("--seed", type=int, help="default: drawn, and printed")
@@ -238,7 +225,7 @@ def report(options, files, began, failed):
             total.update(json.loads(Path(file).read_text()))
         except (OSError, ValueError):
             total["failed"] += 1
-    kills = {n: total["point " + n] for n in wanted(options.only, options.device)}
+    kills = {n: total["point " + n] for n in wanted(options.device)}
     seconds = time.monotonic() - began
     if options.failpoints:
         print("kills at failpoints: " + ", ".join(f"{n} {k}" for n, k in kills.items()))
@@ -260,7 +247,6 @@ def main():
     print(f"seed {options.seed}", flush=True)
     began = time.monotonic()
     options.rounds = -(-options.rounds // options.jobs)
-    options.kills = -(-options.kills // options.jobs)
     before = free_memory() if options.device.startswith("cuda") and not options.fake else None
     with tempfile.TemporaryDirectory(prefix="gpubuf-soak-counts-") as directory:
         files, pids = [], []

@@ -11,7 +11,6 @@ import tempfile
 import time
 from mmap import mmap
 
-import client
 import truth
 import busy
 from keeper import DEADLINE, Failpoints, Managed, Supervised, descriptors, failpoints
@@ -21,6 +20,7 @@ from peer import Closed, Peer  # noqa: E402 (keeper knows where it is)
 NAMESPACES = 4
 CLIENTS = 4
 NAMES = busy.ALL
+WORK, PATIENCE = 0.025, 0.15  # seconds before a kill, and for a failpoint, at most
 UIDS = [0, 71001, 71002, 71003]  # of clients, where they may be others'
 # Where a daemon dies only as it starts, as the clients come back, or when told to hand over.
 STARTING = {"RESTORE_READ", "RESTORE_SEGMENTS", "RESTORE_DONE", "CLEAN_DONE", "DROP_DONE",
@@ -128,7 +128,7 @@ class World:
                 str(place.grace_ms), "--tier", f"disk:512M:{self.disk}"]
         if self.device != "host":
             argv += ["--tier", "host:8M"]
-        self.keeper_type = Supervised if self.rng.random() < 0.5 or place.supervised else Managed
+        self.keeper_type = Supervised if self.rng.random() < 0.5 else Managed
         if self.failpoints and self.rng.random() < 0.5:  # one that dies before it ever served
             self.failpoints.arm(self.rng.choice(["STORE_BEGIN", "STORE_DONE", "COMPACT_BEGIN",
                                                  "COMPACT_WRITTEN", "COMPACT_KEPT", "COMPACT_DONE",
@@ -185,7 +185,7 @@ class World:
         greeted = {s["pid"] for s in self.ask("sessions")["sessions"] if s["client"]}
         return greeted >= {c.pid for c in [*self.children, self.checker]}
 
-    def wait_for_answer(self, child, what):
+    def answer_of(self, child, what):
         """Clients that find no room wait for the end of the grace period; it is over once all are back."""
         late = time.monotonic() + 0.1
 
@@ -200,6 +200,7 @@ class World:
             return False
 
         self.wait(answered, lambda: f"client {child.number} {what}")
+        return child.receive()
 
     def ask(self, method, **params):
         """The daemon's answer. The daemon may have to wait for its manager, which is this process."""
@@ -283,7 +284,7 @@ class World:
             self.keeper.hand_over()
         elif point in STARTING:
             self.kill_daemon()
-        end = time.monotonic() + (self.place.patience if point in SERVING else 2)
+        end = time.monotonic() + (PATIENCE if point in SERVING else 2)
         while self.failpoints.fired() == before and time.monotonic() < end:
             self.keeper.pump(0.001)
         self.failpoints.disarm()
@@ -292,7 +293,7 @@ class World:
 
     def kill(self, what, points, victims):
         """Which of the failpoints did."""
-        self.pause(self.place.work)
+        self.pause(WORK)
         daemon = what in ("daemon", "both")
         if daemon and not self.rng.getrandbits(2):
             for child in victims:
@@ -318,7 +319,7 @@ class World:
         if what == "hand over":
             self.in_grace = True
         if daemon and self.rng.random() < 0.3:
-            self.pause(self.place.work)
+            self.pause(WORK)
         return fired
 
     def settle(self, killed):
@@ -329,8 +330,7 @@ class World:
             self.children.remove(child)
         for child in [*self.children, *killed]:
             if child in self.children:
-                self.wait_for_answer(child, "stops")
-                child.held = child.receive()["held"]
+                child.held = self.answer_of(child, "stops")["held"]
             for version, number in child.notes.versions():
                 self.see_version(version, busy.name_of(child.namespace, number))
             states = self.states[child.namespace]
@@ -459,8 +459,8 @@ class World:
         self.checker.notes.clear()
         self.checker.send(what="verify", patient=strict,
                           objects=[(name, values) for _, _, name, values in reading])
-        self.wait_for_answer(self.checker, "has read all objects")
-        for (namespace, number, _, values), i in zip(reading, self.checker.receive()["found"]):
+        found = self.answer_of(self.checker, "has read all objects")["found"]
+        for (namespace, number, _, values), i in zip(reading, found):
             self.read[i >= 0] += 1
             if i >= 0:
                 self.states[namespace][number] = {values[i]}
@@ -533,9 +533,7 @@ class World:
         sessions = len(self.children) + 2
         self.checker.notes.clear()
         self.checker.send(what="come_back")
-        self.wait(lambda: select.select([self.checker.control], [], [], 0)[0],
-                  lambda: "the checker comes back")
-        self.checker.receive()
+        self.answer_of(self.checker, "comes back")
         self.wait(lambda: self.ask("stats")["sessions"] == sessions,
                   lambda: f"there are {sessions} sessions")
 
