@@ -97,8 +97,7 @@ def test_which_limits_can_be_changed(daemon_factory):
 def test_the_errors():
     table = re.findall(r"^\| −(\d+) \| `(\w+)` \|", TEXT.split("\n## Errors")[1], re.M)
     assert {kind: -int(code) for code, kind in table} == CODES
-    protocol = json.loads((ROOT / "proto/protocol.json").read_text())
-    assert {error["kind"]: error["code"] for error in protocol["errors"]} == CODES
+    assert {error["kind"]: error["code"] for error in described.PROTOCOL["errors"]} == CODES
 
 
 def test_every_method_has_its_section():
@@ -288,15 +287,14 @@ def test_how_many_objects_are_resumed_at_a_time(daemon):
 
 
 def test_every_type_is_there():
-    types = json.loads((ROOT / "proto/protocol.json").read_text())["dtypes"]
     section = TEXT.split("\n### Types")[1].split("\n### ")[0]
-    missing = [t["name"] for t in types if t["name"] not in section]
+    missing = [t["name"] for t in described.PROTOCOL["dtypes"] if t["name"] not in section]
     assert missing in ([], ["uint16", "uint32"])  # said as `uint8` … `uint64`
 
 
 def test_the_manual_page():
     """gpubuf-protocol(7) names every method, notification and type."""
-    protocol = json.loads((ROOT / "proto/protocol.json").read_text())
+    protocol = described.PROTOCOL
     manual = (ROOT / "docs/man/gpubuf-protocol.7.scd").read_text()
     table = manual.split("\n## Methods")[1].split("\n\nThe daemon sends")[0]
     assert sorted(re.findall(r"\*(\w+)\*", table)) == sorted(method["name"] for method in protocol["methods"])

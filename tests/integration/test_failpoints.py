@@ -1,6 +1,7 @@
 """The daemon dies between two steps (daemon/base/failpoint.h): what tests/soak has found, one by one. Needs a
 build that has failpoints, as those with sanitizers have."""
 
+import contextlib
 import os
 import sys
 
@@ -41,6 +42,16 @@ class Dying:
         wait_until(lambda: self.points.fired())
         self.daemon.wait_for_another(before)
         return self.daemon.connect()
+
+    @contextlib.contextmanager
+    def armed(self, name):
+        """The daemon may die at that failpoint; returns when another serves, if it did."""
+        before, fired = self.daemon.child, self.points.fired()
+        self.points.arm(name, 1)
+        yield
+        if self.points.fired() > fired:
+            self.daemon.wait_for_another(before)
+        self.points.disarm()
 
     def crash(self):
         self.daemon.crash()
@@ -169,23 +180,14 @@ def test_claims_at_failpoints(dying, children):
     one = dying()
     pool = Pool(one)
     for point in WRITING:
-        before = one.daemon.child
-        fired = one.points.fired()
-        one.points.arm(point, 1)
-        holder = pool.claimed(Child(one.daemon.path, claiming))
-        children.append(holder)
-        if one.points.fired() > fired:
-            one.daemon.wait_for_another(before)
+        with one.armed(point):
+            holder = pool.claimed(Child(one.daemon.path, claiming))
+            children.append(holder)
         pool.check([holder], holder if holder.result else None)
-
-        before, fired = one.daemon.child, one.points.fired()
-        one.points.arm(point, 1)
-        holder.kill()
-        next_one = pool.claimed(Child(one.daemon.path, claiming))
-        children.append(next_one)
-        if one.points.fired() > fired:
-            one.daemon.wait_for_another(before)
-        one.points.disarm()
+        with one.armed(point):
+            holder.kill()
+            next_one = pool.claimed(Child(one.daemon.path, claiming))
+            children.append(next_one)
         pool.check([next_one], next_one if next_one.result else None)
         next_one.kill()
     assert pool.last > 0 and one.points.fired() > 4

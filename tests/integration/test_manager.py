@@ -33,18 +33,6 @@ def test_it_is_told(daemon_factory, manager):
     assert manager.wait_for("STOPPING") == "1"
 
 
-def test_ready_means_that_it_serves(daemon_factory, manager, directory):
-    path = f"{directory}/s"
-    argv = [str(GPUBUFD), "--socket", path, "--device", test_device.OPTION]
-    with subprocess.Popen(argv, env=test_device.environment(**manager.environment()),
-                          stderr=subprocess.PIPE, text=True) as process:
-        manager.wait_for("READY")
-        with Peer(path) as peer:
-            assert peer.call("hello", protocol=1)
-        process.send_signal(signal.SIGTERM)
-        assert not SANITIZER.search(process.communicate(timeout=DEADLINE)[1])
-
-
 def test_signs_of_life(daemon_factory, manager):
     begun = time.monotonic()
     daemon = daemon_factory(env=manager.environment(watchdog_ms=300))

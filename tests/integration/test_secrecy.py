@@ -15,6 +15,7 @@ import device as test_device
 from device import MIB, SHARES, handle, own_memory
 from http_client import get
 from peer import DEADLINE, Peer, RpcError, bytes_layout
+from restarts import supervised  # noqa: F401
 
 pytestmark = pytest.mark.root
 
@@ -115,7 +116,7 @@ def test_random_users(daemon, gpu):
     users = [(1001, 1001), (1002, 1002), (1003, 1001)]
     peers = {user: daemon.connect_as(*user) for user in users}
     held = []
-    for step in range(150):
+    for step in range(80):
         user, mode = rng.choice(users), rng.choice(["0600", "0640", "0644"])
         peer, count = peers[user], rng.choice([100, 5000, 400_000, 3 * MIB])
         if len(held) > 6 or (held and rng.random() < 0.4):
@@ -262,9 +263,9 @@ def test_spilled_content_is_the_daemons_alone(daemon_factory, directory):
     assert alice.open_object("a").read()[:16] == MARK
 
 
-def test_the_daemon_has_no_network(daemon_factory):
+def test_the_daemon_has_no_network(supervised):  # noqa: F811
     """All sockets of it and of its helpers are of Unix, also while it serves."""
-    daemon = daemon_factory("--supervise")
+    daemon = supervised()
     with daemon.connect() as peer:
         peer.put("a")
         processes, sockets = [daemon.pid], set()
