@@ -746,7 +746,7 @@ OUT ?= $(BUILD)/gpu
 gpu-check: all ## check the promises on the GPUs of this machine, if there are any; logs go to OUT
 	@tests/gpu/run --build $(BUILD) --out $(OUT)/check --only '$(ONLY)'
 
-gpu-bench: all ## measure on the GPU of this machine; figures and plots go to OUT (build/gpu)
+gpu-bench: all ## measure on the GPU of this machine; figures go to OUT (build/gpu)
 	@tests/gpu/bench.py --build $(BUILD) --out $(OUT)/bench --only '$(ONLY)'
 
 # ---- packages ----

@@ -4,16 +4,16 @@
  * out, and holds them against each other:
  *
  *   bench make SOCKET PREFIX COUNT BYTES       publishes PREFIX/0 …: create + seal, each
- *   bench open SOCKET PREFIX COUNT             opens them in one call, cold and again
+ *   bench open SOCKET PREFIX COUNT             opens them in one call, cold
  *   bench lend COUNT BYTES                     own memory; its legacy handles; until input ends
  *   bench borrow                               opens the handles that it reads
  *   bench create SOCKET BYTES ROUNDS           create + seal
  *   bench put SOCKET BYTES ROUNDS              put from device memory, and a plain copy
  *   bench kernel SOCKET NAME CUBIN ROUNDS      a reduction over an object and over own memory
- *   bench produce SOCKET BYTES ROUNDS KIND     one side of a hand-over,
- *   bench consume SOCKET BYTES ROUNDS KIND     and the other
- *   bench send FILE BYTES fresh|touched|pinned the same by way of host memory
- *   bench receive FILE BYTES fresh|touched|pinned
+ *   bench produce SOCKET BYTES ROUNDS          one side of a hand-over,
+ *   bench consume SOCKET BYTES ROUNDS          and the other
+ *   bench send FILE BYTES                      the same by way of host memory
+ *   bench receive FILE BYTES
  *
  * Times are microseconds; moments are of CLOCK_MONOTONIC, which all processes share.
  */
@@ -55,7 +55,7 @@ static void start_cuda(void)
     CUcontext context;
     CUdeviceptr pointer;
 
-    if (gb_cuda_load(&cuda, &error) < 0)
+    if (gb_cuda_load(GB_CUDA, &cuda, &error) < 0)
         die("%s", error.message);
     DRIVER(cuInit, 0);
     DRIVER(cuDevicePrimaryCtxRetain, &context, 0);
@@ -187,16 +187,14 @@ static void open_many(char **arguments)
     size_t count = number(arguments[2]);
     const char **names = names_of(arguments[1], count);
     struct gpubuf_object **objects = allocate(count, sizeof(struct gpubuf_object *));
-    double cold, again;
+    double cold;
     unsigned char last;
 
     cold = open_once(client, names, count, objects);
     DRIVER(cuMemcpyDtoH, &last, address(objects[count - 1]), 1);
     if (last != (unsigned char)count)
         die("the last object holds %u", last);
-    gpubuf_release_many(objects, count);
-    again = open_once(client, names, count, objects);
-    printf("{\"cold\":%.3f,\"again\":%.3f}\n", cold, again);
+    printf("{\"cold\":%.3f}\n", cold);
 }
 
 /* A line when it is ready, beside others that do the same; once told to go another: since when it
@@ -322,7 +320,7 @@ static void put(char **arguments)
     struct gpubuf_client *client = start(arguments[0]);
     uint64_t bytes = number(arguments[1]), rounds = number(arguments[2]);
     CUdeviceptr source = allocate_device(bytes), target = allocate_device(bytes);
-    struct series measured = {0}, floor = {0}, ratio = {0};
+    struct compared compared = {0};
     char id[64], note[64];
     double first;
 
@@ -332,18 +330,11 @@ static void put(char **arguments)
     put_once(client, source, bytes); /* there are two versions at a time: now both have memory */
     for (uint64_t i = 0; i < rounds; i++) {
         double plain = plain_copy(target, source, bytes), ours = put_once(client, source, bytes);
-        series_add(&floor, plain);
-        series_add(&measured, ours);
-        series_add(&ratio, ours / plain);
+        compared_add(&compared, ours, plain, ours / plain);
     }
     snprintf(id, sizeof(id), "put.%" PRIu64 "mib", bytes >> 20);
     snprintf(note, sizeof(note), "into fresh memory %.3g GB/s", first);
-    print_row(&(struct row){.id = id,
-                            .unit = "GB/s",
-                            .measured = &measured,
-                            .floor = &floor,
-                            .ratio = &ratio,
-                            .note = note});
+    print_compared(id, "GB/s", &compared, note);
     check(client, gpubuf_delete(client, "put"), "delete");
     gpubuf_disconnect(client);
 }
@@ -363,14 +354,13 @@ static void count_answer(struct gpubuf_client *client, int status, const char *r
 }
 
 /* Asks for all of them, and waits until the last is done. */
-static double move_rate(struct gpubuf_client *client, const char *tier, uint64_t bytes,
-                        unsigned count)
+static double move_rate(struct gpubuf_client *client, const char *tier, uint64_t bytes)
 {
     double begun = microseconds();
-    unsigned left = count;
+    unsigned left = AT_ONCE;
     char params[64];
 
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < AT_ONCE; i++) {
         snprintf(params, sizeof(params), "{\"name\":\"move/%u\",\"tier\":\"%s\"}", i, tier);
         check(client, gpubuf_call_async(client, "move", params, count_answer, &left, NULL), "move");
     }
@@ -380,32 +370,29 @@ static double move_rate(struct gpubuf_client *client, const char *tier, uint64_t
         poll(&socket, 1, -1);
         check(client, gpubuf_dispatch(client), "dispatch");
     }
-    return rate(bytes * count, microseconds() - begun);
+    return rate(bytes * AT_ONCE, microseconds() - begun);
 }
 
-static double pinned_copy(void *pinned, CUdeviceptr pointer, uint64_t bytes, bool out,
-                          unsigned count)
+static double pinned_copy(void *pinned, CUdeviceptr pointer, uint64_t bytes, bool out)
 {
     double begun = microseconds();
 
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < AT_ONCE; i++) {
         if (out)
             DRIVER(cuMemcpyDtoHAsync, pinned, pointer, bytes, NULL);
         else
             DRIVER(cuMemcpyHtoDAsync, pointer, pinned, bytes, NULL);
         DRIVER(cuCtxSynchronize);
     }
-    return rate(bytes * count, microseconds() - begun);
+    return rate(bytes * AT_ONCE, microseconds() - begun);
 }
 
-static void print_moves(const char *what, uint64_t bytes, struct series *measured,
-                        struct series *floor, struct series *ratio)
+static void print_moves(const char *what, uint64_t bytes, const struct compared *compared)
 {
     char id[64];
 
     snprintf(id, sizeof(id), "%s.%" PRIu64 "mib", what, bytes >> 20);
-    print_row(&(struct row){
-        .id = id, .unit = "GB/s", .measured = measured, .floor = floor, .ratio = ratio});
+    print_compared(id, "GB/s", compared, NULL);
 }
 
 /* Spilled content was never copied below before: new versions in every round. */
@@ -413,10 +400,8 @@ static void move(char **arguments)
 {
     struct gpubuf_client *client = start(arguments[0]);
     uint64_t bytes = number(arguments[1]), rounds = number(arguments[2]);
-    unsigned count = number(arguments[3]) > 1 ? AT_ONCE : 1;
     CUdeviceptr source = allocate_device(bytes);
-    struct series out = {0}, out_floor = {0}, out_ratio = {0};
-    struct series in = {0}, in_floor = {0}, in_ratio = {0};
+    struct compared out = {0}, in = {0};
     void *pinned;
 
     DRIVER(cuMemHostAlloc, &pinned, bytes, 0);
@@ -426,29 +411,25 @@ static void move(char **arguments)
         double out_plain, in_plain, spilled, restored;
         char name[NAME_BYTES];
 
-        for (unsigned j = 0; j < count; j++) {
+        for (unsigned j = 0; j < AT_ONCE; j++) {
             snprintf(name, sizeof(name), "move/%u", j);
             check(client,
                   gpubuf_put_bytes(client, name, (const void *)(uintptr_t)source, bytes, &options),
                   "put");
         }
-        out_plain = pinned_copy(pinned, source, bytes, true, count);
-        spilled = move_rate(client, "host", bytes, count);
-        in_plain = pinned_copy(pinned, source, bytes, false, count);
-        restored = move_rate(client, "device", bytes, count);
+        out_plain = pinned_copy(pinned, source, bytes, true);
+        spilled = move_rate(client, "host", bytes);
+        in_plain = pinned_copy(pinned, source, bytes, false);
+        restored = move_rate(client, "device", bytes);
         if (i < 3)
             continue;
-        series_add(&out_floor, out_plain);
-        series_add(&out, spilled);
-        series_add(&out_ratio, spilled / out_plain);
-        series_add(&in_floor, in_plain);
-        series_add(&in, restored);
-        series_add(&in_ratio, restored / in_plain);
+        compared_add(&out, spilled, out_plain, spilled / out_plain);
+        compared_add(&in, restored, in_plain, restored / in_plain);
     }
-    print_moves(count > 1 ? "spill" : "spill.one", bytes, &out, &out_floor, &out_ratio);
-    print_moves(count > 1 ? "restore" : "restore.one", bytes, &in, &in_floor, &in_ratio);
+    print_moves("spill", bytes, &out);
+    print_moves("restore", bytes, &in);
     DRIVER(cuMemFreeHost, pinned);
-    for (unsigned j = 0; j < count; j++) {
+    for (unsigned j = 0; j < AT_ONCE; j++) {
         char name[NAME_BYTES];
 
         snprintf(name, sizeof(name), "move/%u", j);
@@ -544,7 +525,7 @@ static double reduce(struct kernels *kernels, CUdeviceptr source, uint64_t bytes
 static void kernel(char **arguments)
 {
     struct gpubuf_client *client = start(arguments[0]);
-    struct series measured = {0}, floor = {0}, ratio = {0};
+    struct compared compared = {0};
     struct kernels kernels;
     struct gpubuf_object *object;
     uint64_t bytes, rounds = number(arguments[3]);
@@ -564,20 +545,17 @@ static void kernel(char **arguments)
             die("the kernel found %" PRIu64 " and %" PRIu64, one, other);
         if (i < 3)
             continue;
-        series_add(&floor, mine);
-        series_add(&measured, ours);
-        series_add(&ratio, ours / mine);
+        compared_add(&compared, ours, mine, ours / mine);
     }
-    print_row(&(struct row){
-        .id = "kernel", .unit = "GB/s", .measured = &measured, .floor = &floor, .ratio = &ratio});
+    print_compared("kernel", "GB/s", &compared, NULL);
     gpubuf_release(object);
     gpubuf_disconnect(client);
 }
 
 /* ---- handing over ---- */
 
-/* `fresh`: every round has memory that its reader has never mapped; else rounds take turns with
-   what the reader deletes. A line for each round: the moment before the seal. */
+/* Every round has memory that its reader has never mapped. A line for each round: the moment before
+   the seal. */
 static void produce(char **arguments)
 {
     struct gpubuf_client *client = start(arguments[0]);
@@ -600,33 +578,27 @@ static void produce(char **arguments)
     gpubuf_disconnect(client);
 }
 
-/* A line before each round, and one after it: when the object was mapped, and when a byte of it had
-   been read. */
+/* A line before each round, and one after it: when a byte of the object had been read. */
 static void consume(char **arguments)
 {
     struct gpubuf_client *client = start(arguments[0]);
     uint64_t bytes = number(arguments[1]), rounds = number(arguments[2]);
-    bool fresh = strcmp(arguments[3], "fresh") == 0;
     struct gpubuf_open_options options = {.size = sizeof(options), .wait_ms = 20000};
 
     for (uint64_t i = 0; i < rounds; i++) {
         char name[NAME_BYTES];
         struct gpubuf_object *object;
         unsigned char byte;
-        double mapped;
         snprintf(name, sizeof(name), "handed/%" PRIu64, i);
         printf("{}\n");
         fflush(stdout);
         check(client, gpubuf_open(client, name, &options, &object), "open");
-        mapped = microseconds();
         DRIVER(cuMemcpyDtoH, &byte, address(object) + bytes - 1, 1);
-        printf("{\"mapped\":%.3f,\"used\":%.3f}\n", mapped, microseconds());
+        printf("{\"used\":%.3f}\n", microseconds());
         fflush(stdout);
         if (byte != (unsigned char)(i + 1))
             die("round %" PRIu64 ": found %u", i, byte);
         gpubuf_release(object);
-        if (!fresh)
-            check(client, gpubuf_delete(client, name), "delete");
     }
     gpubuf_disconnect(client);
 }
@@ -649,10 +621,6 @@ static struct box *open_box(char **arguments, uint64_t *bytes, CUdeviceptr *memo
     if (box == MAP_FAILED)
         die("cannot map %s", arguments[0]);
     start_cuda();
-    if (strcmp(arguments[2], "touched") == 0)
-        memset(box + 1, 1, *bytes);
-    if (strcmp(arguments[2], "pinned") == 0)
-        DRIVER(cuMemHostRegister, box + 1, *bytes, CU_MEMHOSTREGISTER_PORTABLE);
     *memory = allocate_device(*bytes);
     return box;
 }
@@ -689,7 +657,7 @@ static void receive_box(char **arguments)
     used = microseconds();
     if (byte != 0x77)
         die("found %u", byte);
-    printf("{\"mapped\":%.3f,\"used\":%.3f}\n", used, used);
+    printf("{\"used\":%.3f}\n", used);
 }
 
 int main(int argc, char **argv)
@@ -701,8 +669,8 @@ int main(int argc, char **argv)
     } commands[] = {
         {"make", 4, make},     {"open", 3, open_many},         {"lend", 2, lend},
         {"borrow", 0, borrow}, {"create", 3, create_and_seal}, {"put", 3, put},
-        {"kernel", 4, kernel}, {"produce", 4, produce},        {"consume", 4, consume},
-        {"send", 3, send_box}, {"receive", 3, receive_box},    {"move", 4, move},
+        {"kernel", 4, kernel}, {"produce", 3, produce},        {"consume", 3, consume},
+        {"send", 2, send_box}, {"receive", 2, receive_box},    {"move", 3, move},
         {"reopen", 2, reopen}, {"together", 3, open_together},
     };
 

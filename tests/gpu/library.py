@@ -121,10 +121,6 @@ class Client:
     def release(self, made):
         self.library.gpubuf_release(made)
 
-    def disconnect(self):
-        self.library.gpubuf_disconnect(self.client)
-
-
 def create_options(options):
     words = {k: v.encode() if isinstance(v, str) else v for k, v in options.items()}
     return CreateOptions(size=ctypes.sizeof(CreateOptions), **words)
@@ -276,8 +272,7 @@ def end_release(work):
 
 def register(work, name, kind, count, value, offset=0):
     """gpubuf_register_device of memory of our own of some kind."""
-    client, cu = work.kept["client"], work.cu
-    pointer = c_uint64()
+    cu, pointer = work.cu, c_uint64()
     if kind == "vmm":
         pointer.value = cu.map(cu.create(count), count, cuda.READWRITE)
     elif kind == "vmm, not exportable":

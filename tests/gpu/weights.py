@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Model weights through gpubufd with the real PyTorch, JAX, safetensors, transformers, CuPy and numba, on a GPU.
 
-    PYTHONPATH=build/python tests/gpu/weights.py --daemon build/bin/gpubufd [--gib 8] [--only WORD] [--cpu]
+    PYTHONPATH=build/python tests/gpu/weights.py --daemon build/bin/gpubufd [--gib 8] [--only WORD]
 
 A line for each check, and a table of figures beside those of peers in the same run; at the end a line that counts
 the checks. Workers (weights_worker.py) do what needs a process of its own: those that read are fresh, and have a
-context on the GPU before any clock runs. --cpu: only what can be checked without a GPU.
+context on the GPU before any clock runs. tests/interop and tests/python check the same on the host; fill.py and spread.py
+measure loading a file, publishing the next version, and models of many tensors.
 """
 
 import argparse
@@ -34,9 +35,9 @@ class WorkerError(Exception):
     """A worker could not do its order."""
 
 
-def check(title, gpu=True):
+def check(title):
     def add(function):
-        CHECKS.append((title, gpu, function))
+        CHECKS.append((title, function))
         return function
 
     return add
@@ -73,11 +74,11 @@ def mixture(count=18900):
 class Worker:
     """A Python process that does what weights_worker.py has functions for."""
 
-    def __init__(self, place, device):
+    def __init__(self, place):
         self.log = place.directory / f"worker{len(place.workers)}.log"
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-X", "faulthandler", HERE / "weights_worker.py", device], stdin=subprocess.PIPE,
+                [sys.executable, "-X", "faulthandler", HERE / "weights_worker.py"], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=log, env=place.environment, cwd=place.directory)
         place.workers.append(self)
 
@@ -119,7 +120,6 @@ class Place:
 
     def __init__(self, options):
         self.options = options
-        self.gpu = not options.cpu
         self.directory = Path(tempfile.mkdtemp(prefix="gpubuf-weights-"))
         self.files = Path(tempfile.mkdtemp(prefix="gpubuf-weights-", dir="/dev/shm"))
         self.socket = str(self.directory / "s")
@@ -128,8 +128,7 @@ class Place:
         self.workers, self.rows, self.waiting, self.others = [], [], [], []
         capacity = f"{int(options.gib * 2.6 + 4) * 1024}M"
         command = [options.daemon, "--socket", self.socket, "--device", f"host:{int(options.gib + 4) * 1024}M"]
-        if self.gpu:
-            command += ["--device", f"cuda:0:{capacity}"]
+        command += ["--device", f"cuda:0:{capacity}"]
         with open(self.directory / "gpubufd.log", "wb") as log:
             self.daemon = subprocess.Popen(command, stderr=log, env=self.environment)
         end = time.monotonic() + 30
@@ -141,7 +140,7 @@ class Place:
     def warm(self, count):
         """Starts workers that a later fresh() takes."""
         for _ in range(count):
-            self.waiting.append(Worker(self, "cuda" if self.gpu else "cpu"))
+            self.waiting.append(Worker(self))
             self.waiting[-1].begin("start")
 
     def fresh(self):
@@ -170,52 +169,6 @@ class Place:
             status = "killed"
         shutil.rmtree(self.files, ignore_errors=True)
         return status
-
-
-# ---- on the host ----
-
-
-@check("every dtype, and every way to lie in memory, comes back the same (host)", gpu=False)
-def host_tensors(place):
-    place.host.many_kinds("cpu")
-
-
-@check("files on the host: read-through, and the same as safetensors' own", gpu=False)
-def host_files(place):
-    place.host.files("cpu", str(place.files / "small.safetensors"))
-
-
-@check("a meta model takes the tensors with assign=True (host)", gpu=False)
-def host_model(place):
-    place.host.meta_model("cpu")
-
-
-@check("a transformers model with tied weights, from its own file (host)", gpu=False)
-def host_transformer(place):
-    place.host.transformer("cpu", str(place.files / "llama"))
-
-
-@check("expect, into, versions: a Mismatch names the fields", gpu=False)
-def host_mismatch(place):
-    place.host.mismatch("cpu")
-
-
-@check("an operation in place on shared memory ends that process alone (host)", gpu=False)
-def host_fault(place):
-    worker = place.fresh()
-    place.host.put_ones("fault", "cpu")
-    try:
-        worker.write_in_place("fault")
-    except WorkerError as error:
-        expect(worker.process.wait(30) == -signal.SIGSEGV, f"it ended otherwise: {error}")
-    else:
-        raise AssertionError("the write went through")
-    expect(place.host.is_ones("fault"), "others see the change")
-
-
-@check("JAX: trees and files (host)", gpu=False)
-def host_jax(place):
-    place.host.jax_trees("cpu", str(place.files / "jax.safetensors"))
 
 
 # ---- on the GPU ----
@@ -308,10 +261,6 @@ def ms(seconds):
     return f"{seconds * 1e3:.1f} ms"
 
 
-def rate(size, seconds):
-    return f"{size / seconds / 1e9:.1f} GB/s"
-
-
 @check("weights of the full size: published, mapped by a fresh process, all equal")
 def full_size(place):
     specs = llama(place.options.gib)
@@ -320,17 +269,7 @@ def full_size(place):
     size = place.one.make(specs, place.big)
     place.bytes = size
     place.row("its size", f"{size / 1e9:.2f} GB")
-    first, again, plain = place.one.publish("llama", 3)
-    place.row("publish from the GPU, the first time", rate(size, first), "", "memory is new")
-    place.row("publish n+1 (replace)", rate(size, again), f"plain copy {rate(size, plain)}",
-              f"{plain / again:.2f} of it; aim 0.9")
-    steps = place.one.publish_by_steps("llama", 3)
-    names = ("plan", "create and map", "queue the copies", "copies", "seal")
-    place.row("publish n+1, its steps", ", ".join(f"{name} {ms(part)}" for name, part in zip(names, steps)))
-    made, copied, dropped = place.one.driver_alone(3)
-    place.row("publish n+1, beside the driver alone with memory that is new", rate(size, again),
-              f"cuMemCreate and map {ms(made)}, one copy {ms(copied)}, release {ms(dropped)}: "
-              f"{rate(size, made + copied + dropped)}", f"{(made + copied + dropped) / again:.2f} of it; aim 0.9")
+    place.one.publish("llama")
     times = []
     for _ in range(2):
         reader = place.fresh()
@@ -365,20 +304,6 @@ def peers(place):
     place.others.pop().kill()
 
 
-@check("file to GPU, the first who loads it")
-def file_to_gpu(place):
-    reader = place.fresh()
-    seconds, disk, bus = reader.load_big(place.big)
-    place.row("load_file to the GPU, first (reads and publishes)", f"{ms(seconds)}, {rate(place.bytes, seconds)}",
-              f"reading alone {rate(place.bytes, disk)}, pinned copy {rate(place.bytes, bus)}",
-              f"{max(disk, bus) / seconds:.2f} of the slower; aim 0.8")
-    reader.stop()
-    reader = place.fresh()
-    place.row("load_file to the GPU, a second process", ms(reader.load_again(place.big)))
-    reader.stop()
-    place.one.forget_files()
-
-
 @check("four readers take the memory of one")
 def memory(place):
     readers = [place.fresh() for _ in range(4)]
@@ -393,19 +318,6 @@ def memory(place):
     for reader in readers:
         reader.stop()
     expect(taken <= 0.01 * place.bytes, f"they take {taken / 1e6:.1f} MB")
-
-
-@check("a mixture of experts: 18 900 tensors")
-def experts(place):
-    place.one.make_moe(mixture())
-    seconds = place.one.publish_moe("moe")
-    place.row("publish 18 900 tensors", ms(seconds))
-    reader = place.fresh()
-    first, whole = reader.get_many("moe")
-    place.row("18 900 tensors usable in a fresh process", ms(whole), f"the first {ms(first)}", "aims 100 ms, 5 ms")
-    expect(reader.moe_sum() == 18900, "a tensor is wrong")
-    reader.stop()
-    place.one.drop_moe("moe")
 
 
 @check("steps of publish and switch: a reader is never half in two, and two versions are the peak")
@@ -433,20 +345,14 @@ def killed(place):
     expect(place.one.all_same("survivor"), "what is there is of two versions")
 
 
-def prepare(place):
-    place.warm(2)
-    place.host = place.fresh()
-    if place.gpu:
-        place.one = place.fresh()
-        place.warm(3)
-
-
 def run(place):
     counts = {"ok": 0, "FAILED": 0, "skipped": 0}
     begun = time.monotonic()
-    prepare(place)
-    for title, gpu, function in CHECKS:
-        if gpu and not place.gpu or place.options.only not in title + function.__name__:
+    place.warm(1)
+    place.one = place.fresh()
+    place.warm(3)
+    for title, function in CHECKS:
+        if place.options.only not in title + function.__name__:
             continue
         started = time.monotonic()
         state, said = "ok", ""
@@ -462,7 +368,7 @@ def run(place):
                 traceback.print_exc(file=sys.stderr)
         counts[state] += 1
         print(f"{state:8}{title} ({time.monotonic() - started:.1f} s){said and ': ' + said[:1500]}", flush=True)
-        if place.gpu and len(place.waiting) < 2:
+        if len(place.waiting) < 2:
             place.warm(2)
     print("\n| | gpubufd | beside it | |\n|---|---|---|---|")
     for row in place.rows:
@@ -477,7 +383,6 @@ def main():
     parser.add_argument("--gib", type=float, default=8)
     parser.add_argument("--only", default="")
     parser.add_argument("--seconds", type=float, default=140, help="no check is begun after these")
-    parser.add_argument("--cpu", action="store_true", help="without a GPU")
     place = Place(parser.parse_args())
     try:
         failed = run(place)

@@ -51,9 +51,8 @@ def start():
     import gpubufd
     import gpubufd.torch as gt
 
-    if sys.argv[1] == "cuda":
-        torch.zeros(1, device="cuda").add_(1)
-        torch.cuda.synchronize()
+    torch.zeros(1, device="cuda").add_(1)
+    torch.cuda.synchronize()
     return torch.__version__
 
 
@@ -123,13 +122,12 @@ def kinds(device):
 def many_kinds(device):
     state = kinds(device)
     expected = {name: own(tensor) for name, tensor in state.items()}
-    place = "cpu" if device == "cpu" else device
-    reference = gt.put_state_dict(client(), "kinds", state, device="host" if device == "cpu" else None, replace=True)
+    reference = gt.put_state_dict(client(), "kinds", state, replace=True)
     expect(reference.name == "kinds", "it is no Ref")
     found = gt.get_state_dict(client(), "kinds")
     same(found, expected)
     for name, tensor in found.items():
-        expect(tensor.device.type == place, f"{name} is on {tensor.device}")
+        expect(tensor.device.type == device, f"{name} is on {tensor.device}")
         expect(tensor.is_contiguous() and not tensor.requires_grad, f"{name} lies otherwise")
         expect(tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size(),
                f"{name} has a storage of {tensor.untyped_storage().nbytes()} bytes")
@@ -141,10 +139,9 @@ def many_kinds(device):
             tensor.add_(1)
     same(gt.get_state_dict(client(), "kinds"), expected)
     expect(private["tied"].data_ptr() == private["tied too"].data_ptr(), "copies of tied tensors are two")
-    if device != "cpu":
-        here = gt.get_state_dict(client(), "kinds", device="cpu")
-        expect(all(tensor.device.type == "cpu" for tensor in here.values()), "not all were copied here")
-        same(here, expected)
+    here = gt.get_state_dict(client(), "kinds", device="cpu")
+    expect(all(tensor.device.type == "cpu" for tensor in here.values()), "not all were copied here")
+    same(here, expected)
     del found
     expect(left_of("kinds") == 0, "a lease is left")
     for bad in ({"w": "text"}, {"w": torch.zeros(2, device="meta")}, {"w": torch.eye(2).to_sparse()}):
@@ -240,8 +237,7 @@ def model_of(device):
 def meta_model(device):
     torch.manual_seed(3)
     source = model_of(device)
-    gt.put_state_dict(client(), "model", source.state_dict(), metadata={"step": 3}, replace=True,
-                      device="host" if device == "cpu" else None)
+    gt.put_state_dict(client(), "model", source.state_dict(), metadata={"step": 3}, replace=True)
     model = model_of("meta")
     state = gt.get_state_dict(client(), "model", expect={"step": 3})
     model.load_state_dict(state, assign=True)
@@ -286,9 +282,8 @@ def transformer(device, path):
 
 def mismatch(device):
     state = {"w": torch.ones(2, 3, device=device), "b": torch.zeros(3, device=device)}
-    where = "host" if device == "cpu" else None
     for step in range(3):
-        gt.put_state_dict(client(), "versions", {name: tensor + step for name, tensor in state.items()}, device=where,
+        gt.put_state_dict(client(), "versions", {name: tensor + step for name, tensor in state.items()},
                           metadata={"tp_rank": 0, "dtype": "float32"}, replace=True, label=f"step-{step}", keep=2)
     gt.get_state_dict(client(), "versions", expect={"tp_rank": 0, "dtype": "float32"})
     try:
@@ -311,8 +306,7 @@ def mismatch(device):
 
 
 def put_ones(name, device):
-    gt.put_state_dict(client(), name, {"w": torch.ones(1 << 20, device=device)}, replace=True,
-                      device="host" if device == "cpu" else None)
+    gt.put_state_dict(client(), name, {"w": torch.ones(1 << 20, device=device)}, replace=True)
 
 
 def is_ones(name):
@@ -338,7 +332,7 @@ def jax_trees(kind, path):
 
     import gpubufd.jax as gj
 
-    if kind == "gpu" and jax.default_backend() != "gpu":
+    if jax.default_backend() != "gpu":
         raise Skip("JAX sees no GPU")
     device = jax.devices(kind)[0]
     with jax.default_device(device):
@@ -347,8 +341,7 @@ def jax_trees(kind, path):
                            {"kernel": jax.numpy.zeros((0, 3)), "bias": jax.numpy.array([True, False])}],
                 "step": jax.numpy.int32(4), "f8": jax.numpy.ones((4, 4), jax.numpy.float8_e4m3fn),
                 "z": jax.numpy.array([1 + 2j], "complex64")}
-    where = "host" if kind == "cpu" else None
-    gj.put_tree(client(), "tree", tree, metadata={"step": 4}, device=where, replace=True)
+    gj.put_tree(client(), "tree", tree, metadata={"step": 4}, replace=True)
     found = gj.get_tree(client(), "tree", like=tree, expect={"step": 4})
 
     def equal(one, other):
@@ -430,62 +423,9 @@ def timed(work):
     return time.monotonic() - begun
 
 
-def publish(name, turns):
-    """(first, best of the others, plain copy) in seconds."""
-    state = KEPT["state"]
-    client()
-
-    def put():
-        gt.put_state_dict(client(), name, state, replace=True)
-
-    first = timed(put)
-    timed(put)
-    again = min(timed(put) for _ in range(turns))
-    plain = plain_copy(sum(tensor.nbytes for tensor in state.values()), turns)
-    torch.cuda.empty_cache()
-    return first, again, plain
-
-
-def plain_copy(size, turns):
-    source = torch.empty(size, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    return min(timed(lambda: target.copy_(source)) for _ in range(turns))
-
-
-def driver_alone(turns):
-    """Seconds of create and map, copy, unmap and release of new memory of that size by the driver alone."""
-    import weights_driver
-
-    rounds = weights_driver.rounds(sum(tensor.nbytes for tensor in KEPT["state"].values()), turns, timed)
-    torch.cuda.empty_cache()
-    return min(rounds, key=sum)
-
-
-def publish_by_steps(name, turns):
-    """Seconds of what put_state_dict() does: the plan, create and map, queueing the copies, the copies, the seal."""
-    from gpubufd import _calls, _nodes, _packing, _params
-
-    def once():
-        times = [time.monotonic()]
-
-        def mark():
-            times.append(time.monotonic())
-
-        plan, ordinals = gt._plan(KEPT["state"], None)
-        stream = gt._stream_behind(ordinals)
-        mark()
-        options = _params.options(_calls._place_of(plan.device, None), replace=True)
-        with client()._create(name, plan.layout, options) as made:
-            mark()
-            _nodes.fill(made, _packing.copies(plan), stream)
-            mark()
-            torch.cuda.synchronize()
-            mark()
-            made._seal(None, 0)
-            mark()
-        return [after - before for before, after in zip(times, times[1:])]
-
-    return min((once() for _ in range(turns)), key=sum)
+def publish(name):
+    """The state dict that make() has made."""
+    gt.put_state_dict(client(), name, KEPT["state"], replace=True)
 
 
 def pool(name):
@@ -622,33 +562,6 @@ def peer_cache(path, wish):
     return seconds
 
 
-def load_big(path):
-    """Seconds of load_file(), of reading the file alone, and of copying as much from pinned memory."""
-    client()
-    seconds = timed(lambda: KEPT.update(state=gt.load_file(path, device="cuda")))
-    piece = 64 << 20
-    stage = torch.empty(piece, dtype=torch.uint8, pin_memory=True)
-    size = os.path.getsize(path)
-    memory = stage.numpy()
-    begun = time.monotonic()
-    with open(path, "rb", buffering=0) as file:
-        while file.readinto(memory):
-            pass
-    disk = time.monotonic() - begun
-    target = torch.empty(piece, dtype=torch.uint8, device="cuda")
-    bus = timed(lambda: [target.copy_(stage, non_blocking=True) for _ in range(size // piece)])
-    return seconds, disk, bus
-
-
-def load_again(path):
-    client()
-    return timed(lambda: KEPT.update(state=gt.load_file(path, device="cuda")))
-
-
-def forget_files():
-    client().delete(*(name for name in client() if name.startswith("safetensors/")))
-
-
 def free():
     torch.cuda.synchronize()
     return torch.cuda.mem_get_info()[0]
@@ -665,41 +578,6 @@ def matmul(name):
              for _ in range(7)]
     ratios = sorted(theirs / ours for ours, theirs in pairs)
     return ratios[3]
-
-
-def make_moe(specs):
-    whole = torch.arange(len(specs), device="cuda", dtype=torch.float32).bfloat16()
-    KEPT["moe"] = {name: whole[i].expand(shape).contiguous() for i, (name, _, shape) in enumerate(specs)}
-
-
-def publish_moe(name):
-    return timed(lambda: gt.put_state_dict(client(), name, KEPT["moe"], replace=True))
-
-
-def drop_moe(name):
-    KEPT.pop("moe")
-    client().delete(name)
-    torch.cuda.empty_cache()
-
-
-def get_many(name):
-    """(until the first tensor is usable, until all are) in seconds."""
-    client()
-    begun = time.monotonic()
-    bundle = client().get(name)
-    tensor = bundle[next(iter(bundle))].to_torch()
-    first = time.monotonic() - begun
-    del tensor, bundle
-    begun = time.monotonic()
-    KEPT["moe"] = gt.get_state_dict(client(), name)
-    return first, time.monotonic() - begun
-
-
-def moe_sum():
-    """How many tensors have the value that is theirs."""
-    found = torch.stack([tensor[-1, -1] for tensor in KEPT["moe"].values()]).float()
-    expected = torch.arange(len(found), device="cuda", dtype=torch.float32).bfloat16().float()
-    return int((found == expected).sum())
 
 
 def train(name, steps):
