@@ -227,63 +227,48 @@ static const struct ArrowSchema *find_schema(PyObject *capsule)
     return NULL;
 }
 
-/* The array in a capsule, and where it is. */
-static const struct ArrowArray *find_array(PyObject *capsule, int *device, long long *ordinal,
-                                           void **event)
+/* What a capsule of either kind has: an array, and where it is. False with an exception. */
+static bool find_array(PyObject *capsule, struct ArrowDeviceArray *found)
 {
-    const struct ArrowArray *array = NULL;
-
-    *device = ARROW_DEVICE_CPU;
-    *ordinal = -1;
-    *event = NULL;
     if (PyCapsule_IsValid(capsule, "arrow_device_array")) {
-        const struct ArrowDeviceArray *there = PyCapsule_GetPointer(capsule, "arrow_device_array");
-        *device = there->device_type;
-        *ordinal = (long long)there->device_id;
-        *event = there->sync_event;
-        array = &there->array;
+        *found = *(struct ArrowDeviceArray *)PyCapsule_GetPointer(capsule, "arrow_device_array");
     } else {
-        array = PyCapsule_GetPointer(capsule, "arrow_array");
+        const struct ArrowArray *array = PyCapsule_GetPointer(capsule, "arrow_array");
+        if (!array)
+            return false;
+        *found = (struct ArrowDeviceArray){
+            .array = *array, .device_type = ARROW_DEVICE_CPU, .device_id = -1};
     }
-    if (array && !array->release) {
+    if (!found->array.release)
         PyErr_SetString(PyExc_ValueError, "the Arrow array has been released");
-        return NULL;
-    }
-    return array;
+    return found->array.release;
 }
 
 /* array_device(array capsule of either kind) -> (device type, device, sync event) */
 PyObject *core_array_device(PyObject *module, PyObject *capsule)
 {
+    struct ArrowDeviceArray found;
+
     (void)module;
-    int device;
-    long long ordinal;
-    void *event;
-    if (!find_array(capsule, &device, &ordinal, &event))
+    if (!find_array(capsule, &found))
         return NULL;
-    return Py_BuildValue("(iLN)", device, ordinal, PyLong_FromVoidPtr(event));
+    return Py_BuildValue("(iLN)", (int)found.device_type, (long long)found.device_id,
+                         PyLong_FromVoidPtr(found.sync_event));
 }
 
 /* nodes(schema capsule, array capsule of either kind, or None for the schema alone) -> node */
 PyObject *core_nodes(PyObject *module, PyObject *args)
 {
-    (void)module;
     PyObject *head, *body;
+    struct ArrowDeviceArray found;
+
+    (void)module;
     if (!PyArg_ParseTuple(args, "OO:nodes", &head, &body))
         return NULL;
     const struct ArrowSchema *schema = find_schema(head);
-    if (!schema)
+    if (!schema || (body != Py_None && !find_array(body, &found)))
         return NULL;
-    const struct ArrowArray *array = NULL;
-    if (body != Py_None) {
-        int device;
-        long long ordinal;
-        void *event;
-        array = find_array(body, &device, &ordinal, &event);
-        if (!array)
-            return NULL;
-    }
-    return node_of(schema, array);
+    return node_of(schema, body != Py_None ? &found.array : NULL);
 }
 
 /* ---- sources, which put_arrow takes ---- */
@@ -338,23 +323,6 @@ static void no_release_array(struct ArrowArray *array)
     array->release = NULL;
 }
 
-/* The array in a capsule of either kind, if the host can read it. */
-static const struct ArrowArray *host_array(PyObject *capsule)
-{
-    int device;
-    long long ordinal;
-    void *event;
-    const struct ArrowArray *array = find_array(capsule, &device, &ordinal, &event);
-
-    if (!array || device == ARROW_DEVICE_CPU)
-        return array;
-    PyErr_Format(PyExc_TypeError,
-                 "an Arrow array on a device of type %d cannot be put; copy it to the host, or put "
-                 "its columns as arrays",
-                 device);
-    return NULL;
-}
-
 static int build_capsules(PyObject *source, struct ArrowSchema *schema, struct ArrowArray *array)
 {
     PyObject *head, *list;
@@ -366,11 +334,18 @@ static int build_capsules(PyObject *source, struct ArrowSchema *schema, struct A
         return -1;
     if (PyList_Size(list) != 1)
         return IN_PIECES;
-    const struct ArrowArray *found = host_array(PyList_GetItem(list, 0));
-    if (!found)
+    struct ArrowDeviceArray found;
+    if (!find_array(PyList_GetItem(list, 0), &found))
         return -1;
+    if (found.device_type != ARROW_DEVICE_CPU) {
+        PyErr_Format(PyExc_TypeError,
+                     "an Arrow array on a device of type %d cannot be put; copy it to the host, or "
+                     "put its columns as arrays",
+                     (int)found.device_type);
+        return -1;
+    }
     *schema = *from;
-    *array = *found;
+    *array = found.array;
     return 0;
 }
 
