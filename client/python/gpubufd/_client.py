@@ -407,9 +407,7 @@ class Client(_core.Client, Steps, Names):
         Its versions have one layout, and each a segment of its own: put(own=True); Bundles of 16 MiB and more have
         that. Arguments as of get(). Unsupported: it shares its segment.
         """
-        if timeout is not None:
-            self.get(name, timeout=timeout, version=version, label=label).release()
-        return View(self, name, _params.which(name, version, label).get("version", 0), label)
+        return View(self, name, timeout, version, label)
 
     def stream(
         self, name: str, dtype: Any, shape: Any = (), *, slots: int = 8, device: Optional[str] = None,

@@ -257,6 +257,12 @@ def _meaning(dtype: str) -> Any:
     return None
 
 
+def _elements(held: Any) -> List[Any]:
+    """The values of what has one number for each."""
+    numbers, meaning = _number_list(held._view()), _meaning(held._dtype)
+    return [meaning(v) for v in numbers] if meaning else numbers
+
+
 def _decimals(column: Any) -> List[Any]:
     scale = int(arguments(column._dtype)[1])
     data = bytes(column._view())
@@ -326,30 +332,23 @@ def _column_list(column: Any) -> List[Any]:
         return [None if i is None else values[i] for i in column._child(0).tolist()]
     if kind == "decimal128":
         return _decimals(column)
-    numbers = _number_list(column._view())
-    meaning = _meaning(dtype)
-    return [meaning(v) for v in numbers] if meaning else numbers
+    return _elements(column)
 
 
 def to_list(held: Any) -> List[Any]:
     on_host(held)
     if held.kind in (ARRAY, BYTES) and not held._has_mask:
         view = held._view()
-        meaning = _meaning(held._dtype)
         if view.dtype in _floats.FOREIGN:
             return _floats.nested(_number_list(view), held.shape)
         special = view.format in ("Zf", "Zd", "e") or view.dtype.startswith("fixed_binary")
-        if meaning is None and not special:
+        if _meaning(held._dtype) is None and not special:
             return memoryview(view).tolist()
-        if held.ndim != 1:
-            return held.to_numpy().tolist()
-        numbers = _number_list(view)
-        return [meaning(v) for v in numbers] if meaning else numbers
+        return held.to_numpy().tolist() if held.ndim != 1 else _elements(held)
     if held.kind == ARRAY:
         if held.ndim != 1:
             return held.to_numpy(masked=True).tolist()
-        values, meaning = _number_list(held._view()), _meaning(held._dtype)
-        values = [meaning(v) for v in values] if meaning else values
+        values = _elements(held)
     elif _is_text(head(held._dtype)) and held._length:
         return _strings(held)
     elif held._has_mask and held._null_count:

@@ -31,10 +31,13 @@ class View(Mapping[str, Any]):
     On a GPU `streams` are those that work with the view, and are waited for; without any, all of the context's work.
     """
 
-    def __init__(self, client: Any, name: str, version: int, label: Optional[str]):
+    def __init__(self, client: Any, name: str, timeout: Optional[float], version: Optional[int], label: Optional[str]):
         self._client = client
         self._name = name
-        self._view, self.value = client._client._follow(name, version, label)
+        if timeout is not None:
+            client._client.get(name, timeout=timeout, version=version, label=label).release()
+        which = _params.which(name, version, label)
+        self._view, self.value = client._client._follow(name, which.get("version", 0), label)
 
     # ---- what is shown ----
 

@@ -344,8 +344,7 @@ class Client(Calls):
         """One version of a name after another at the same addresses; see gpubufd.Client.follow."""
         if timeout is not None:
             (await self.get(name, timeout=timeout, version=version, label=label)).release()
-        which = _params.which(name, version, label)
-        return await asyncio.to_thread(AsyncView, self, name, which.get("version", 0), label)
+        return await asyncio.to_thread(AsyncView, self, name, None, version, label)
 
     stream = _in_thread(_client.Client.stream)
     read = _in_thread(_client.Client.read)

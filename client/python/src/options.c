@@ -2,33 +2,23 @@
 
 int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
 {
-    const char *device, *label;
-    unsigned mode;
-    int replace, evict, final, keep, scope, own, live;
-    long long ttl_ms, wait_ms;
+    int replace, evict, final, scope, own, live;
 
     if (!PyTuple_Check(tuple)) {
         PyErr_SetString(PyExc_TypeError, "the options are not a tuple");
         return -1;
     }
-    if (!PyArg_ParseTuple(tuple, "zIpLiLpziipp:options", &device, &mode, &replace, &ttl_ms, &evict,
-                          &wait_ms, &final, &label, &keep, &scope, &own, &live))
+    *options = (struct gpubuf_create_options){.size = sizeof(*options)};
+    if (!PyArg_ParseTuple(tuple, "zIpLiLpzIipp:options", &options->device, &options->mode, &replace,
+                          &options->ttl_ms, &evict, &options->wait_ms, &final, &options->label,
+                          &options->keep, &scope, &own, &live))
         return -1;
-    *options = (struct gpubuf_create_options){
-        .size = sizeof(*options),
-        .device = device,
-        .mode = mode,
-        .replace = replace,
-        .ttl_ms = ttl_ms,
-        .evict = (enum gpubuf_evict)evict,
-        .wait_ms = wait_ms,
-        .final = final,
-        .label = label,
-        .keep = (unsigned)keep,
-        .scope = (enum gpubuf_scope)scope,
-        .own = own,
-        .live = live,
-    };
+    options->replace = replace;
+    options->evict = (enum gpubuf_evict)evict;
+    options->final = final;
+    options->scope = (enum gpubuf_scope)scope;
+    options->own = own;
+    options->live = live;
     return 0;
 }
 

@@ -447,8 +447,10 @@ def get_state_dict(
 class TensorView(View):
     """A View whose values are tensors; made by follow()."""
 
-    def __init__(self, client: Client, name: str, version: int, label: Optional[str]):
-        super().__init__(client, name, version, label)
+    def __init__(
+        self, client: Client, name: str, timeout: Optional[float], version: Optional[int], label: Optional[str]
+    ):
+        super().__init__(client, name, timeout, version, label)
         bundle = self.value
         try:
             if not isinstance(bundle, _bundle.Bundle):
@@ -479,9 +481,7 @@ def follow(
 
     The tensors are read-only. Arguments and errors as of Client.follow(); ValueError: a tensor is not aligned.
     """
-    if timeout is not None:
-        client.get(name, timeout=timeout, version=version, label=label).release()
-    return TensorView(client, name, _params.which(name, version, label).get("version", 0), label)
+    return TensorView(client, name, timeout, version, label)
 
 
 # ---- files ----
