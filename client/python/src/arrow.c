@@ -227,7 +227,7 @@ static const struct ArrowSchema *find_schema(PyObject *capsule)
     return NULL;
 }
 
-/* What a capsule of either kind has: an array, and where it is. False with an exception. */
+/* The array of a capsule of either kind, and where it is. False with an exception. */
 static bool find_array(PyObject *capsule, struct ArrowDeviceArray *found)
 {
     if (PyCapsule_IsValid(capsule, "arrow_device_array")) {
