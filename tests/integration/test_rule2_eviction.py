@@ -35,6 +35,7 @@ def full(put):
     return run
 
 
+@pytest.mark.on_gpus
 def test_as_many_go_as_must_and_no_more(peer, full, put):
     full()
     put("d", size=17 * MIB)
