@@ -122,11 +122,15 @@ class Kept:
         self.directory, self.fds, self.process = directory, [], None
         self.manager = Manager(os.path.join(directory, "notify"))
 
-    def start(self, *options):
+    def launch(self, *options):
         argv = [str(GPUBUFD), "--socket", f"{self.directory}/s", "--device", "host:64M", *options]
         self.process = subprocess.Popen(handed_over(self.fds, argv),
                                         pass_fds=[fd for _, fd in self.fds], stderr=subprocess.PIPE,
                                         env={**os.environ, **self.manager.environment()})
+
+    def start(self, *options):
+        """A session on the next daemon, once that is ready."""
+        self.launch(*options)
         while not self._take(self.manager.receive()):
             pass
         return Peer(f"{self.directory}/s")
@@ -165,8 +169,10 @@ def register(peer, name, data, **params):
     memory, count = device.own_memory(data)
     layout = {"kind": "bytes", "bytes": len(data),
               "data": {"handle": 0, "offset": 0, "bytes": len(data)}}
-    peer.call("register", fds=[memory], name=name, layout=layout, handles=[device.handle(count)], **params)
-    os.close(memory)
+    try:
+        peer.call("register", fds=[memory], name=name, layout=layout, handles=[device.handle(count)], **params)
+    finally:
+        os.close(memory)
 
 
 def segments_of(peer, name):

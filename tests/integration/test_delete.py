@@ -25,13 +25,3 @@ def test_leased(daemon, peer):
     assert lease["version"] == opened.version
     opened.release()
     assert peer.call("leases")["leases"] == []
-
-
-def test_by_version(peer):
-    old = peer.put("a", b"1")
-    new = peer.put("a", b"2", replace=True)
-    peer.error(("stale", "not_found"), "delete", name="a", version=old)
-    assert peer.names() == ["a"]
-    peer.call("delete", name="a", version=new)
-    assert peer.names() == []
-

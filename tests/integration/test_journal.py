@@ -3,16 +3,12 @@ descriptors that were kept with it, and the disk tier as it is by then."""
 
 import os
 import shutil
-import signal
 import struct
-import subprocess
 
 import pytest
 
-from conftest import GPUBUFD
 from device import MIB
-from manager import Manager, handed_over
-from peer import DEADLINE, Closed, Peer, wait_until
+from peer import DEADLINE, Closed, wait_until
 from restarts import Kept, journals, supervised  # noqa: F401  (one is a fixture)
 
 
@@ -30,16 +26,6 @@ def test_a_journal_does_not_grow_for_ever(supervised):
     assert len(peer.names()) == 50
     for i in range(2450, 2500):
         assert peer.open_object(f"n{i % 50}").read() == b"%d" % i
-
-
-def run_with_journal(directory, journal):
-    """The daemon as a manager starts it that kept this journal."""
-    manager = Manager(os.path.join(directory, "notify"))
-    argv = [GPUBUFD, "--socket", f"{directory}/s", "--device", "host:64M"]
-    process = subprocess.Popen(handed_over([("journal-7", journal)], [str(a) for a in argv]),
-                               pass_fds=[journal], stderr=subprocess.PIPE,
-                               env={**os.environ, **manager.environment()})
-    return manager, process
 
 
 @pytest.fixture
@@ -195,37 +181,25 @@ def memfd(data):
     return fd
 
 
+def of_version(version, rest):
+    """The beginning of a journal, as an earlier daemon's manager hands it over."""
+    return [("journal-7", memfd(b"gpubufdJ" + struct.pack("<IIQ", version, 88, 7) + rest))]
+
+
 # RELIABILITY.md: The daemon ends 18
-def test_a_journal_of_a_later_version(directory):
-    fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 5, 88, 7) + bytes(160))
-    manager, process = run_with_journal(directory, fd)
-    _, stderr = process.communicate(timeout=DEADLINE)
-    assert process.returncode == 2
+def test_a_journal_of_a_later_version(kept):
+    kept.fds = of_version(5, bytes(160))
+    kept.launch()
+    _, stderr = kept.process.communicate(timeout=DEADLINE)
+    assert kept.process.returncode == 2
     assert b"format version 5" in stderr and b"start the daemon that wrote it" in stderr
-    manager.close()
-    os.close(fd)
 
 
 # RELIABILITY.md: The daemon ends 17
-def test_a_damaged_journal(directory):
-    fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 4, 88, 7) + b"0" * 160)
-    manager, process = run_with_journal(directory, fd)
-    try:
-        told = []
-        while not told or "READY" not in told[-1]:
-            message, fds = manager.receive()
-            told.append(message)
-            for one in fds:
-                os.close(one)
-        named = [("FDSTORE" in m, m["FDNAME"]) for m in told if "FDNAME" in m]
-        assert named == [(False, "journal-7"), (True, "journal-8")], "the new one is another"
-        with Peer(f"{directory}/s") as peer:
-            assert peer.names() == []
-            peer.put("a", b"b")
-    finally:
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=DEADLINE)
-    assert b"cannot be used" in stderr
-    assert process.returncode == 0
-    manager.close()
-    os.close(fd)
+def test_a_damaged_journal(kept):
+    kept.fds = of_version(4, b"0" * 160)
+    with kept.start() as peer:
+        assert peer.names() == []
+        peer.put("a", b"b")
+    assert "cannot be used" in kept.crash()
+    assert [name for name, _ in kept.fds if name.startswith("journal")] == ["journal-8"], "the new one is another"

@@ -121,16 +121,10 @@ def test_one_request_however_many_wait(daemon, provider):
     assert provider.error("not_found", "decline", request=request)
 
 
-def test_who_does_not_wait_is_told_that_waiting_helps(daemon, provider):
-    reader = daemon.connect()
-    assert "an open that waits" in reader.error("not_found", "open", name="cols/a").message
-    for params in ({"name": "other"}, {"name": "cols/a", "version": 1}):
-        assert "waits" not in reader.error(("not_found", "stale"), "open", **params).message
-
-
 def test_who_does_not_wait_asks_nobody(daemon, provider):
     reader = daemon.connect()
-    reader.error("not_found", "open", name="cols/a")
+    assert "an open that waits" in reader.error("not_found", "open", name="cols/a").message
+    assert "waits" not in reader.error("not_found", "open", name="other/a").message
     reader.error("timeout", "open", name="other/a", wait_ms=1)
     for which in ({"version": 7}, {"label": "x"}):
         reader.error("timeout", "open", name="cols/a", wait_ms=1, **which)

@@ -1,12 +1,12 @@
 """Quotas: what a user may have, who is told what is left, and that others are not in the way."""
 
-import fcntl
 import os
 
 import pytest
 
 import device as test_device
-from peer import bytes_layout
+from peer import RpcError, bytes_layout
+from restarts import register
 
 MIB = 1 << 20
 DEVICE = test_device.ID
@@ -66,21 +66,11 @@ def test_spilled_bytes_count_as_before(daemon_factory, directory):
     assert used_by(peer, uid)[DEVICE][0] == 0
 
 
-@pytest.mark.host_only("memfds")
 def test_registered_memory_counts(daemon_factory):
     peer = daemon_factory("--quota", "default:bytes=4M").connect()
-    fd = os.memfd_create("ours", os.MFD_ALLOW_SEALING)
-    os.fchmod(fd, 0o600)
-    try:
-        os.ftruncate(fd, 5 * MIB)
-        fcntl.fcntl(fd, 1033, 0x2 | 0x4)  # F_ADD_SEALS: no shrinking, no growing
-        layout = {"kind": "bytes", "bytes": 1,
-                  "data": {"handle": 0, "offset": 0, "bytes": 1}}
-        handles = [{"kind": "memfd", "fd": 0, "bytes": 5 * MIB, "device": "host"}]
-        error = peer.error("limit", "register", fds=[fd], name="a", layout=layout, handles=handles)
-        assert error.data["limit"] == "user_bytes" and str(5 * MIB) in error.message
-    finally:
-        os.close(fd)
+    with pytest.raises(RpcError, match=str(5 * MIB)) as refused:
+        register(peer, "a", bytes(5 * MIB))
+    assert refused.value.data["limit"] == "user_bytes"
 
 
 @pytest.mark.root

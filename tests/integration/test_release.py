@@ -28,15 +28,3 @@ def test_an_old_number_does_not_come_back(daemon, peer):
     assert old not in kept
     reader.error("stale", "release", lease=old)
     assert len(peer.call("leases")["leases"]) == 300
-
-
-def test_the_mapping_account_stays(daemon, peer):
-    """A reader may keep its mapping for later opens."""
-    peer.put("a", b"kept")
-    reader = daemon.connect()
-    opened = reader.open_object("a")
-    opened.release()
-    assert reader.call("leases")["mapped"]
-    again = reader.call("open", name="a")
-    assert again["segments"] == []
-    assert reader.read(again["object"]["layout"]["data"]) == b"kept"

@@ -121,25 +121,6 @@ def test_more_at_once_than_the_device_holds(tiered):
 # ---- names and memory --------------------------------------------------------------------------
 
 
-def test_aliases_are_moved_once(tiered):
-    tiered.put("a")
-    tiered.peer.call("alias", name="b", of="a")
-    tiered.sizes["b"] = SIZE
-    tiered.peer.call("move", name="b")
-    assert tiered.tiers_of("ab") == [BELOW] * 2
-    assert tiered.tier(BELOW)["copies"] == 1
-    tiered.peer.call("alias", name="c", of="a")  # of what is away
-    opened = tiered.peer.open_object("c")
-    assert opened.read() == content("a", SIZE)
-    opened.release()
-    assert tiered.tiers_of("abc") == ["device"] * 3
-    assert tiered.stats()["devices"][0]["used"] < 2 * SIZE
-    tiered.peer.call("delete", names=["a", "b"])
-    assert tiered.tier(BELOW)["copies"] == 1
-    tiered.peer.call("delete", name="c")
-    tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"]))
-
-
 def test_one_that_expires_while_it_is_away(tiered):
     tiered.put("a")
     tiered.peer.call("move", name="a")
