@@ -253,6 +253,17 @@ static inline bool is_settled(struct gpubuf_client *client, const char *name)
 
 #define GPU_TEST(test) TEST_WITH(test, gpu_set_up, gpu_tear_down)
 
+/* A test whose body is run in a child; the second has the daemon of the whole program. */
+#define IN_CHILD(kind, test)                                                                       \
+    static void child_##test(int socket);                                                          \
+    kind(test)                                                                                     \
+    {                                                                                              \
+        run_gpu(child_##test);                                                                     \
+    }                                                                                              \
+    static void child_##test(int socket)
+#define GPU_TEST_IN_CHILD(test) IN_CHILD(GPU_TEST, test)
+#define TEST_IN_CHILD(test) IN_CHILD(TEST, test)
+
 #define RUN_GPU_TESTS                                                                              \
     int main(int argc, char **argv)                                                                \
     {                                                                                              \

@@ -4,23 +4,7 @@
  */
 #include <inttypes.h>
 
-#include "harness.h"
-
-static struct gpubuf_client *client;
-
-static int connect_group(void **state)
-{
-    if (start_daemon(state) < 0)
-        return -1;
-    client = connect_uncached();
-    return 0;
-}
-
-static int disconnect_group(void **state)
-{
-    gpubuf_disconnect(client);
-    return stop_daemon(state);
-}
+#include "objects.h"
 
 /* ---- arrays made by hand ---- */
 

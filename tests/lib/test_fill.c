@@ -50,7 +50,7 @@ static bool has(struct gpubuf_client *client, struct gpubuf_object *object, uint
 
 /* ---- whole files ---- */
 
-static void fill_whole(int socket)
+TEST_IN_CHILD(test_whole)
 {
     static const size_t sizes[] = {0, 1, 4095, 4096, PIECE, 2 * PIECE + 12345};
 
@@ -74,14 +74,9 @@ static void fill_whole(int socket)
     }
 }
 
-TEST(test_whole)
-{
-    run_gpu(fill_whole);
-}
-
 /* ---- ranges, of several files, in any order ---- */
 
-static void fill_ranges(int socket)
+TEST_IN_CHILD(test_ranges)
 {
     enum { BYTES = 3 * PIECE + 999 };
 
@@ -118,14 +113,9 @@ static void fill_ranges(int socket)
     close(other);
 }
 
-TEST(test_ranges)
-{
-    run_gpu(fill_ranges);
-}
-
 /* ---- what cannot be read ---- */
 
-static void fill_wrong(int socket)
+TEST_IN_CHILD(test_wrong)
 {
     CLIENT *client = new_client();
     int fd = make_file(2 * PIECE), pipes[2];
@@ -169,11 +159,6 @@ static void fill_wrong(int socket)
     RETURNS(GPUBUF_E_INVALID, NULL, gpubuf_fill_file(NULL, GPUBUF_DATA, NULL, 0, NULL));
     CHECK(says("NULL"));
     gpubuf_fill_end(NULL);
-}
-
-TEST(test_wrong)
-{
-    run_gpu(fill_wrong);
 }
 
 /* ---- a GPU that fails, and one that is slow ---- */
@@ -274,7 +259,7 @@ static bool is_locked_for_others(int fd)
     return WEXITSTATUS(status) == 1;
 }
 
-static void fill_locked(int socket)
+TEST_IN_CHILD(test_locked)
 {
     CLIENT *client = new_client();
     int fd = make_file(2 * PIECE);
@@ -292,14 +277,9 @@ static void fill_locked(int socket)
     }
 }
 
-TEST(test_locked)
-{
-    run_gpu(fill_locked);
-}
-
 /* ---- a child of fork ---- */
 
-static void fill_and_fork(int socket)
+TEST_IN_CHILD(test_fork)
 {
     CLIENT *client = new_client();
     int fd = make_file(PIECE), status;
@@ -317,11 +297,6 @@ static void fill_and_fork(int socket)
     WORKS(client, gpubuf_fill_wait(fill, 0, UINT64_MAX, -1, NULL));
     gpubuf_fill_end(fill);
     gpubuf_release(object);
-}
-
-TEST(test_fork)
-{
-    run_gpu(fill_and_fork);
 }
 
 int main(int argc, char **argv)

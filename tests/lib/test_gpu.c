@@ -5,7 +5,7 @@
 
 /* ---- what is put can be read, by whatever way ---- */
 
-static void put_everything(int socket)
+GPU_TEST_IN_CHILD(test_put_everything)
 {
     CLIENT *client = new_client();
     struct gpubuf_create_options options = on_gpu("cuda:0");
@@ -74,11 +74,6 @@ static void put_everything(int socket)
     gpubuf_release(table);
 }
 
-GPU_TEST(test_put_everything)
-{
-    run_gpu(put_everything);
-}
-
 /* ---- host memory that is pinned ---- */
 
 static bool is_registered(const struct gpubuf_object *object)
@@ -91,7 +86,7 @@ static bool is_registered(const struct gpubuf_object *object)
            type == CU_MEMORYTYPE_HOST;
 }
 
-static void pin_memory(int socket)
+GPU_TEST_IN_CHILD(test_pinned_memory)
 {
     CLIENT *client = new_client();
     put_pattern(client, "pinned", 3 * MB, "host");
@@ -140,11 +135,6 @@ static void pin_memory(int socket)
     gpubuf_release(object);
     CHECK(driver_calls("cuMemHostUnregister") == 2);
     CHECK(gpubuf_pinned_memory(&figures) == 0 && figures.objects == 0);
-}
-
-GPU_TEST(test_pinned_memory)
-{
-    run_gpu(pin_memory);
 }
 
 /* ---- columns, masks, slices, Arrow ---- */
@@ -264,7 +254,7 @@ GPU_TEST(test_two_processes)
 
 /* ---- one pointer for writer and reader ---- */
 
-static void same_process(int socket)
+GPU_TEST_IN_CHILD(test_same_process)
 {
     struct gpubuf_client *client = new_client(), *other = new_client();
     struct gpubuf_object *mine = create_bytes(client, "mine", 100, "cuda:0");
@@ -283,11 +273,6 @@ static void same_process(int socket)
     gpubuf_disconnect(other);
     CHECK(driver_calls("cuMemUnmap") == 1 && driver_calls("cuMemAddressFree") == 1);
     CHECK(driver_calls("cuMemRelease") == 1 && driver_calls("cuDevicePrimaryCtxRelease") == 1);
-}
-
-GPU_TEST(test_same_process)
-{
-    run_gpu(same_process);
 }
 
 /* ---- as few calls of the driver as there are segments ---- */

@@ -95,7 +95,7 @@ static void *open_gate(void *gate)
     return NULL;
 }
 
-static void seal_late(int socket)
+TEST_IN_CHILD(test_a_late_manifest)
 {
     static int gate;
     CLIENT *client = new_client();
@@ -125,11 +125,6 @@ static void seal_late(int socket)
     OK(cu->cuStreamDestroy(stream));
 }
 
-TEST(test_a_late_manifest)
-{
-    run_gpu(seal_late);
-}
-
 static unsigned long long access_of(const struct gpubuf_object *object)
 {
     CUmemLocation place = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
@@ -143,7 +138,7 @@ static unsigned long long access_of(const struct gpubuf_object *object)
 
 /* An object that fills its segment can be kept from this process' own writes, and the next object
    there is written again. */
-static void protect(int socket)
+TEST_IN_CHILD(test_protecting)
 {
     CLIENT *client = new_client();
     struct gpubuf_object *object = create_bytes(client, "bytes", 8 << 20, "cuda:0");
@@ -165,11 +160,6 @@ static void protect(int socket)
     CHECK(access_of(object) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     WORKS(client, gpubuf_delete(client, "bytes"));
     gpubuf_release(object);
-}
-
-TEST(test_protecting)
-{
-    run_gpu(protect);
 }
 
 int main(int argc, char **argv)

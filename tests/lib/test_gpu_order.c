@@ -81,18 +81,24 @@ static void consume(int socket)
     gpubuf_release(object);
 }
 
-GPU_TEST(test_seal_on)
+/* Runs a consumer beside a producer whose gate opens when the consumer waits. */
+static void run_beside_producer(void (*consumes)(int socket))
 {
     gate = 0;
     struct child producer = start_gpu(produce);
     await(producer.socket);
-    struct child consumer = start_gpu(consume);
-    await(consumer.socket); /* its stream waits */
+    struct child consumer = start_gpu(consumes);
+    await(consumer.socket);
     step(producer.socket);
     await(producer.socket);
     ends_well(consumer);
     step(producer.socket);
     ends_well(producer);
+}
+
+GPU_TEST(test_seal_on)
+{
+    run_beside_producer(consume);
 }
 
 /* The calling thread waits, and the Arrow export brings the event. */
@@ -124,21 +130,12 @@ static void consume_on_cpu(int socket)
 
 GPU_TEST(test_wait_on_cpu)
 {
-    gate = 0;
-    struct child producer = start_gpu(produce);
-    await(producer.socket);
-    struct child consumer = start_gpu(consume_on_cpu);
-    await(consumer.socket);
-    step(producer.socket);
-    await(producer.socket);
-    ends_well(consumer);
-    step(producer.socket);
-    ends_well(producer);
+    run_beside_producer(consume_on_cpu);
 }
 
 /* ---- in one process ---- */
 
-static void same_process(int socket)
+GPU_TEST_IN_CHILD(test_same_process)
 {
     struct gpubuf_client *client = new_client(), *other = new_client();
     begin(0);
@@ -164,11 +161,6 @@ static void same_process(int socket)
     CHECK(driver_calls("cuEventCreate") == driver_calls("cuEventDestroy"));
     CHECK(driver_calls("cuDevicePrimaryCtxRetain") ==
           driver_calls("cuDevicePrimaryCtxRelease") + 1);
-}
-
-GPU_TEST(test_same_process)
-{
-    run_gpu(same_process);
 }
 
 /* Past the bound the oldest is waited for; events are used again. */

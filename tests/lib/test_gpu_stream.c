@@ -206,7 +206,7 @@ static void *open_gate(void *arg)
 }
 
 /* A slot is not written anew before the work on it has run: the writer's, and a reader's. */
-static void lap(int socket)
+GPU_TEST_IN_CHILD(test_slots_behind_work)
 {
     CLIENT *client = new_client(), *other = new_client();
     begin(0);
@@ -244,11 +244,6 @@ static void lap(int socket)
     CHECK(again);
     gpubuf_stream_close(reader);
     gpubuf_stream_close(frames);
-}
-
-GPU_TEST(test_slots_behind_work)
-{
-    run_gpu(lap);
 }
 
 /* A driver that cannot do any of it: calls wait for the work. */

@@ -37,7 +37,7 @@ static void *open_gate(void *gate)
     return NULL;
 }
 
-static void switch_under_kernels(int socket)
+GPU_TEST_IN_CHILD(test_switch_under_kernels)
 {
     CLIENT *client = new_client();
     struct gpubuf_view *view = NULL;
@@ -74,12 +74,7 @@ static void switch_under_kernels(int socket)
     WORKS(client, gpubuf_delete(client, "policy"));
 }
 
-GPU_TEST(test_switch_under_kernels)
-{
-    run_gpu(switch_under_kernels);
-}
-
-static void refuse(int socket)
+GPU_TEST_IN_CHILD(test_refused)
 {
     CLIENT *client = new_client();
     struct gpubuf_create_options options = on_gpu(TEST_KIND ":0");
@@ -105,11 +100,6 @@ static void refuse(int socket)
     CHECK(!none && shows(at, 1, stream));
     gpubuf_unfollow(view);
     WORKS(client, gpubuf_delete(client, "policy"));
-}
-
-GPU_TEST(test_refused)
-{
-    run_gpu(refuse);
 }
 
 static void park(int socket)

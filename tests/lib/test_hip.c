@@ -4,7 +4,7 @@
 
 /* ---- whole ways ---- */
 
-static void put_and_copy(int socket)
+GPU_TEST_IN_CHILD(test_put_and_copy)
 {
     enum { BYTES = 5 << 20 };
     CLIENT *client = new_client();
@@ -32,11 +32,6 @@ static void put_and_copy(int socket)
     gpubuf_release(copy);
     gpubuf_release(one);
     gpubuf_release(zero);
-}
-
-GPU_TEST(test_put_and_copy)
-{
-    run_gpu(put_and_copy);
 }
 
 /* ---- a stream is waited for, since HIP's events are not shared ---- */

@@ -1,21 +1,5 @@
 /* Columns and tables of plain C arrays, and the texts of columns. */
-#include "harness.h"
-
-static struct gpubuf_client *client;
-
-static int connect_group(void **state)
-{
-    if (start_daemon(state) < 0)
-        return -1;
-    client = connect_uncached();
-    return 0;
-}
-
-static int disconnect_group(void **state)
-{
-    gpubuf_disconnect(client);
-    return stop_daemon(state);
-}
+#include "objects.h"
 
 static const struct gpubuf_create_options again = {.size = sizeof(again), .replace = true};
 
@@ -26,13 +10,6 @@ static struct gpubuf_object *open_column(const char *name, const char *column_na
     ok(client, gpubuf_column(table, column_name, &column));
     gpubuf_release(table);
     return column;
-}
-
-static const void *data_of(const struct gpubuf_object *object)
-{
-    struct gpubuf_memory memory;
-    ok(client, gpubuf_memory(object, GPUBUF_DATA, &memory));
-    return memory.pointer;
 }
 
 static void assert_text(const struct gpubuf_object *column, uint64_t i, const char *expected)
@@ -75,14 +52,14 @@ TEST(test_table)
     gpubuf_release(column);
 
     column = open_column("weather", "degrees");
-    assert_memory_equal(data_of(column), degrees, sizeof(degrees));
+    assert_memory_equal(memory_of(column, GPUBUF_DATA, sizeof(degrees)), degrees, sizeof(degrees));
     assert_true(gpubuf_is_valid(column, 0) && !gpubuf_is_valid(column, 1));
     assert_int_equal(gpubuf_null_count(column), 1);
     assert_text(column, 0, NULL);
     gpubuf_release(column);
 
     column = open_column("weather", "wet");
-    assert_int_equal(*(const unsigned char *)data_of(column), 0x0b);
+    assert_int_equal(*(const unsigned char *)memory_of(column, GPUBUF_DATA, 1), 0x0b);
     assert_int_equal(gpubuf_null_count(column), 0);
     gpubuf_release(column);
 
