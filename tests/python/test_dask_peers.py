@@ -11,9 +11,7 @@ from test_dask import assert_same, in_time, running, sample, wait_for  # noqa: F
 
 import gpubufd
 
-import dask.array as da
 import dask.dataframe as dd
-import numpy as np
 
 import gpubufd.dask as gd
 from gpubufd import _client, _dask_places
@@ -89,20 +87,6 @@ def test_a_worker_has_gone_and_its_daemon_lives(machines):
     del before
     wait_for(lambda: machines.list("a") + machines.list("b") == [],
              lambda: f"left: {machines.list('a')}, {machines.list('b')}")
-
-
-def test_nobody_is_left_beside_any_partition(machines):
-    where = machines.names()["b1"]
-    array = machines.client.persist(da.arange(8, chunks=2), workers=[where], allow_other_workers=False)
-    assert publish(machines, array, "x", **OPEN) == 4
-    machines.end_worker("b1")
-    np.testing.assert_array_equal(machines.compute(gd.load("x", client=machines.client)), np.arange(8))
-
-
-def test_a_program_without_a_cluster(machines):
-    """It reads what is in its own daemon, and peers bring the rest."""
-    assert publish(machines, halves(machines), "x", **OPEN) == 2
-    assert_same(gd.load("x").compute(scheduler="threads"), sample())
 
 
 def test_the_machine_has_gone_too(machines):

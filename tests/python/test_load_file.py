@@ -5,7 +5,6 @@ import importlib.util
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import textwrap
@@ -316,11 +315,11 @@ LOAD = """
 """
 
 
-def test_eight_race_and_one_publishes(here, begin, tmp_path):
+def test_four_race_and_one_publishes(here, begin, tmp_path):
     path = tmp_path / "m"
     save_file({f"w{i}": np.random.default_rng(i).random(100_000) for i in range(20)}, path)  # 16 MB
     before = puts(here)
-    loaders = [begin(LOAD, path) for _ in range(8)]
+    loaders = [begin(LOAD, path) for _ in range(4)]
     for one in loaders:
         assert one.stdout.readline() == "ready\n"
     for one in loaders:
@@ -330,7 +329,7 @@ def test_eight_race_and_one_publishes(here, begin, tmp_path):
     assert len(found) == 1 and found.pop().strip().isdigit()
     (name,) = here.keys()
     assert puts(here) == before + 1
-    assert sum(one["name"] == name for one in here.leases()) >= 8  # all of them hold that one
+    assert sum(one["name"] == name for one in here.leases()) >= 4  # all of them hold that one
     for one in loaders:
         one.communicate("\n", DEADLINE)
         assert one.returncode == 0
@@ -373,8 +372,8 @@ def waiters(path):
         return sum("->" in line and f":{number} " in line for line in locks)
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, None])
-def test_a_loader_that_ends_in_the_middle_blocks_nobody(here, begin, path, end):
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_loader_that_ends_in_the_middle_blocks_nobody(here, begin, path, killed):
     before = puts(here)
     first = begin(HANG, path)
     assert first.stdout.readline() == "reading\n"
@@ -384,13 +383,13 @@ def test_a_loader_that_ends_in_the_middle_blocks_nobody(here, begin, path, end):
     second.stdin.flush()
     wait_until(lambda: waiters(path) == 1)
     assert len(here) == 0
-    if end is None:
-        first.communicate("\n", DEADLINE)
-    else:
-        first.send_signal(end)
+    if killed:
+        first.kill()
         first.wait(DEADLINE)
+    else:
+        first.communicate("\n", DEADLINE)
     assert second.stdout.readline().strip().isdigit() and len(here) == 1
-    assert puts(here) == before + (1 if end is None else 2)
+    assert puts(here) == before + (2 if killed else 1)
     second.communicate("\n", DEADLINE)
     same(load_file(path))
 
