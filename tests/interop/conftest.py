@@ -18,7 +18,7 @@ _spec = importlib.util.spec_from_file_location("python_conftest", PYTHON_TESTS /
 _module = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_module)
 PACKAGE, ROOT, gpubufd = _module.PACKAGE, _module.ROOT, _module.gpubufd
-daemon, run = _module.daemon, _module.run
+daemon, run, forking = _module.daemon, _module.run, _module.forking
 from gpubufd import _client  # noqa: E402
 pytest_runtest_makereport = _module.pytest_runtest_makereport
 
@@ -78,6 +78,14 @@ def there(client):
         return client.get("x")
 
     return put_and_get
+
+
+@pytest.fixture
+def at_daemon(client, daemon, monkeypatch):
+    """The test's client, where modules connect to the same daemon by themselves."""
+    monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
+    yield client
+    end_own_connections(client, daemon)
 
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="another user takes root")

@@ -51,11 +51,10 @@ def called_alike(ours, base):
     assert not inspect.isabstract(ours)
 
 
-def test_vllm_makes_the_loader(vllm_example, client, daemon, tmp_path, monkeypatch):
+def test_vllm_makes_the_loader(vllm_example, at_daemon, tmp_path):
     from vllm.config.load import LoadConfig
     from vllm.model_executor.model_loader import BaseModelLoader, get_model_loader
 
-    monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
     called_alike(vllm_example.GpubufdFilesLoader, BaseModelLoader)
     weights = torch.arange(6.0).reshape(2, 3)
     import gpubufd.torch as gt
@@ -69,7 +68,6 @@ def test_vllm_makes_the_loader(vllm_example, client, daemon, tmp_path, monkeypat
     assert torch.equal(model.w, weights)
     with pytest.raises(ValueError, match="expected device"):
         get_model_loader(LoadConfig(load_format="gpubufd-files", model_loader_extra_config={"x": 1}))
-    conftest.end_own_connections(client, daemon)
 
 
 def test_vllm_makes_the_transfer_engine_and_takes_steps(vllm_example, client, daemon):
@@ -131,8 +129,7 @@ def function(tree, name):
                 and node.name == name)
 
 
-def test_sglang_calls_a_load_format_by_its_name(client, daemon, monkeypatch):
-    monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
+def test_sglang_calls_a_load_format_by_its_name(at_daemon):
     import gpubufd.torch as gt
     import gpubufd_sglang
 
@@ -147,10 +144,9 @@ def test_sglang_calls_a_load_format_by_its_name(client, daemon, monkeypatch):
     assert "load_format in self.custom_weight_loaders" in text and "dynamic_import(load_format)" in text
     assert "custom_loader(self.get_model(), named_tensors)" in text
     model = Model()
-    reference = gt.put_state_dict(client, "policy", {"w": torch.ones(2, 3)})
+    reference = gt.put_state_dict(at_daemon, "policy", {"w": torch.ones(2, 3)})
     load(model, [(name, tensor.to("cpu")) for name, tensor in gpubufd_sglang.named(reference)])
     assert float(model.w.sum()) == 6
-    conftest.end_own_connections(client, daemon)
 
 
 def test_sglang_has_the_calls_that_the_example_shows():

@@ -7,7 +7,6 @@ DIFFERENT has to fail, with these words.
 import functools
 import importlib.metadata
 import importlib.util
-import os
 import pathlib
 import sys
 import tempfile
@@ -25,7 +24,6 @@ if not HOME.is_dir():
 
 import gpubufd.numpy  # noqa: E402
 import gpubufd.torch  # noqa: E402
-from gpubufd import _client  # noqa: E402
 
 MODULES = ["test_simple", "test_pt_comparison", "test_pt_model", "test_pread_backend", "test_multithreaded", "test_handle"]
 # The words that each test then fails with; docs/WEIGHTS.md says why.
@@ -127,12 +125,7 @@ for one in MODULES:
 
 
 @pytest.fixture(autouse=True)
-def ours_is_there(daemon, tmp_path, monkeypatch):
+def ours_is_there(at_daemon, tmp_path, monkeypatch):
     """Their tests write where they are."""
-    monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
     (tmp_path / "tests" / "data").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    yield
-    connection = _client._clients.pop((os.getpid(), daemon.path), None)
-    if connection:
-        connection.close()

@@ -14,6 +14,7 @@ pytest.importorskip("triton")
 
 gpubufd = conftest.gpubufd
 import gpubufd.torch as gt  # noqa: E402
+import small_model  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -30,55 +31,23 @@ def plugin():
 
 
 class Turned:
-    """It turns and scales weights as those of kernels do, once."""
-
     processed = 0
 
     def process_weights_after_loading(self, layer):
         Turned.processed += 1
-        scale = layer.weight.abs().amax()
-        layer.weight = torch.nn.Parameter((layer.weight.data / scale).t(), requires_grad=False)
-        layer.register_parameter("scale", torch.nn.Parameter(scale, requires_grad=False))
-        del layer.input_scale
-
-
-class Layer(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.quant_method = Turned()
-        self.weight = torch.nn.Parameter(torch.zeros(4, 6), requires_grad=False)
-        self.input_scale = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
-        self.register_buffer("table", torch.arange(5.0), persistent=False)
-
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed = torch.nn.Embedding(3, 6)
-        self.layer = Layer()
-        self.head = torch.nn.Linear(6, 3, bias=False)
-        self.head.weight = self.embed.weight
-
-    def forward(self, x):
-        return self.embed(x) @ self.layer.weight * self.layer.scale
-
-    def load_weights(self, weights):
-        found = dict(self.named_parameters())
-        for name, tensor in weights:
-            found[name].data.copy_(tensor)
+        small_model.turn(layer)
 
 
 @pytest.fixture
-def engine(plugin, client, daemon, tmp_path, monkeypatch):
+def engine(plugin, at_daemon, tmp_path, monkeypatch):
     """engine.load(**what differs): (a loaded model, its loader), as an engine of this configuration would load it."""
     from sglang.srt.configs.load_config import LoadConfig
     from sglang.srt.model_loader import loader as theirs
 
-    monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     ranks = {name: 1 for name in plugin._FROM_PARALLEL.values()}
     for module in (theirs, plugin):  # which architecture it is, and in which place among others
-        monkeypatch.setattr(module, "_initialize_model", lambda *given: Model())
+        monkeypatch.setattr(module, "_initialize_model", lambda *given: small_model.Model(Turned()))
         monkeypatch.setattr(module, "_get_quantization_config", lambda *given: None)
     how = types.SimpleNamespace(
         weight_loader_disable_mmap=False, weight_loader_prefetch_checkpoints=False, weight_loader_prefetch_num_threads=1,
@@ -87,10 +56,7 @@ def engine(plugin, client, daemon, tmp_path, monkeypatch):
     monkeypatch.setattr(theirs, "get_model", lambda: how)
     monkeypatch.setattr(plugin, "get_parallel", lambda: types.SimpleNamespace(**ranks))
     monkeypatch.setattr(plugin, "get_exec", lambda: types.SimpleNamespace(moe=types.SimpleNamespace(moe_a2a_backend="none")))
-    place = tmp_path / "model"
-    place.mkdir()
-    gt.save_file({"embed.weight": torch.rand(3, 6), "layer.weight": torch.rand(4, 6), "layer.input_scale": torch.ones(1)},
-                 place / "model.safetensors")
+    place = small_model.saved(tmp_path / "model")
 
     def load(extra=None, tp_rank=0, **changed):
         ranks["tp_rank"] = tp_rank
@@ -103,8 +69,7 @@ def engine(plugin, client, daemon, tmp_path, monkeypatch):
         return model, made, made._wanted(model_config, torch.device("cpu"))
 
     Turned.processed = 0
-    yield types.SimpleNamespace(load=load, place=place)
-    conftest.end_own_connections(client, daemon)
+    return types.SimpleNamespace(load=load, place=place)
 
 
 def test_the_first_engine_processes_and_all_map(engine, client):
@@ -112,17 +77,8 @@ def test_the_first_engine_processes_and_all_map(engine, client):
     assert Turned.processed == 1 and made.preloaded_weights_bytes == 0
     second, made, _ = engine.load()
     assert Turned.processed == 1 and made.preloaded_weights_bytes == client.stat(name).bytes
-    there = client.get(name)
-    start, size = there._buffer(0).pointer, there._buffer(0).nbytes
-    for model in (first, second):
-        assert model.layer.weight.stride() == (1, 6) and not model.training
-        assert model.head.weight is model.embed.weight and model.layer.input_scale is None
-        assert all(start <= one.data_ptr() < start + size for one in [*model.parameters(), *model.buffers()])
-        assert model.layer.table.tolist() == [0, 1, 2, 3, 4]
-    x = torch.tensor([0, 2])
-    assert torch.equal(first(x), second(x)) and float(first(x).abs().sum()) > 0
+    assert small_model.over(client.get(name), first, second)
     assert facts["tp_rank"] == 0 and facts["files"][0][0] == "model.safetensors"
-    del there
 
 
 def test_whatever_differs_is_another_object(engine, client):

@@ -1,7 +1,6 @@
 """gpubufd.fsspec and gpubufd.zarr, held by the tests that fsspec and zarr have for everybody's stores."""
 
 import asyncio
-import gc
 import io
 import os
 import pickle
@@ -21,15 +20,6 @@ from zarr.testing.store import StoreTests  # noqa: E402
 gpubufd = conftest.gpubufd
 import gpubufd.fsspec  # noqa: E402
 import gpubufd.zarr  # noqa: E402
-
-
-@pytest.fixture
-def at_daemon(client, daemon, monkeypatch):
-    """The test's client, where the modules connect to the same daemon."""
-    monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
-    yield client
-    gc.collect()
-    conftest.end_own_connections(client, daemon)
 
 
 # ---- fsspec ----

@@ -31,12 +31,10 @@ def test_pytorch_there_and_back(there, name):
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_safetensors_write_and_read_the_same_files(client, daemon, tmp_path, monkeypatch, name):
+def test_safetensors_write_and_read_the_same_files(at_daemon, tmp_path, name):
     safetensors = pytest.importorskip("safetensors.torch")
     import gpubufd.torch as gt
-    from gpubufd import _client
 
-    monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
     kind = getattr(torch, name)
     given = {"a": torch.arange(24).to(kind).reshape(4, 6), "empty": torch.empty((0, 3), dtype=kind)}
     theirs, ours = tmp_path / "theirs.safetensors", tmp_path / "ours.safetensors"
@@ -49,11 +47,6 @@ def test_safetensors_write_and_read_the_same_files(client, daemon, tmp_path, mon
         assert one.keys() == given.keys()
         for key, tensor in given.items():
             assert one[key].dtype == kind and one[key].shape == tensor.shape and torch.equal(bits(one[key]), bits(tensor))
-    del one
-    for key, connection in list(_client._clients.items()):
-        if key[1] == daemon.path:
-            connection.close()
-            del _client._clients[key]
 
 
 @pytest.mark.parametrize("name", DTYPES)

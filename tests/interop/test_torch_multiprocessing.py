@@ -23,18 +23,15 @@ import gpubufd.torch as gt  # noqa: E402
 import gpubufd.torch.multiprocessing as mp  # noqa: E402
 from gpubufd import _weights  # noqa: E402
 
-forking, gpu, gpu_run = conftest._module.forking, conftest._module.gpu, conftest._module.gpu_run
+gpu, gpu_run = conftest._module.gpu, conftest._module.gpu_run
 torch.set_num_threads(1)  # a child of fork() has none of the others
 BIG = 100_000  # elements: past what travels in the message
 
 
 @pytest.fixture
-def there(client, daemon, monkeypatch):
-    """The test's client, where the module connects to the same daemon."""
-    monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
+def there(at_daemon):
     mp.init_reductions()
-    yield client
-    conftest.end_own_connections(client, daemon)
+    yield at_daemon
     torch.multiprocessing.reductions.init_reductions()
 
 

@@ -1,7 +1,6 @@
 """transformers: small models of random weights, whose state dicts and files go through the daemon, and compute the same."""
 
 import json
-import os
 
 import pytest
 
@@ -9,7 +8,6 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 import gpubufd.torch as gt  # noqa: E402
-from gpubufd import _client  # noqa: E402
 
 SMALL = {"vocab_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32}
 MODELS = {
@@ -23,13 +21,9 @@ TOKENS = torch.arange(10).reshape(2, 5)
 
 
 @pytest.fixture
-def here(client, daemon, monkeypatch):
-    monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
+def here(at_daemon, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    yield client
-    connection = _client._clients.pop((os.getpid(), daemon.path), None)
-    if connection:
-        connection.close()
+    return at_daemon
 
 
 @pytest.fixture(params=MODELS)

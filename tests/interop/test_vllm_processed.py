@@ -16,6 +16,7 @@ from safetensors.torch import load_file  # noqa: E402
 
 gpubufd = conftest.gpubufd
 import gpubufd.torch as gt  # noqa: E402
+import small_model  # noqa: E402
 from gpubufd.torch import processed  # noqa: E402
 
 
@@ -32,13 +33,11 @@ def plugin():
     return gpubufd_vllm
 
 
-def model_class():
+def method_class():
     from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
     from vllm.model_executor.utils import is_weights_pre_processed
 
     class Turned(QuantizeMethodBase):
-        """It turns and scales weights as those of kernels do, once."""
-
         supports_pre_processed_weights = True
         processed = 0
 
@@ -46,69 +45,31 @@ def model_class():
             pass
 
         def apply(self, layer, x):
-            return x @ layer.weight * layer.scale
+            raise NotImplementedError
 
         def process_weights_after_loading(self, layer):
             layer.kernel = "made"
-            if is_weights_pre_processed():
-                return
-            Turned.processed += 1
-            scale = layer.weight.abs().amax()
-            layer.weight = torch.nn.Parameter((layer.weight.data / scale).t(), requires_grad=False)
-            layer.register_parameter("scale", torch.nn.Parameter(scale, requires_grad=False))
-            del layer.input_scale
+            if not is_weights_pre_processed():
+                Turned.processed += 1
+                small_model.turn(layer)
 
-    class Layer(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.quant_method = Turned()
-            self.weight = torch.nn.Parameter(torch.zeros(4, 6), requires_grad=False)
-            self.input_scale = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
-            self.register_buffer("table", torch.arange(5.0), persistent=False)
-
-        def forward(self, x):
-            return self.quant_method.apply(self, x)
-
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embed = torch.nn.Embedding(3, 6)
-            self.layer = Layer()
-            self.head = torch.nn.Linear(6, 3, bias=False)
-            self.head.weight = self.embed.weight
-
-        def forward(self, x):
-            return self.layer(self.embed(x))
-
-        def load_weights(self, weights):
-            found = dict(self.named_parameters())
-            loaded = set()
-            for name, tensor in weights:
-                found[name].data.copy_(tensor)
-                loaded.add(name)
-            return loaded
-
-    return Model, Turned
+    return Turned
 
 
 @pytest.fixture
-def engine(plugin, client, daemon, tmp_path, monkeypatch):
+def engine(plugin, at_daemon, tmp_path, monkeypatch):
     """engine(**what differs): a loaded model, as an engine of this configuration would load it."""
     from vllm.config import CacheConfig, DeviceConfig, KernelConfig, VllmConfig, set_current_vllm_config
     from vllm.config.load import LoadConfig
     from vllm.model_executor.model_loader import base_loader, get_model_loader
 
-    monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    Model, turned = model_class()
+    turned = method_class()
     for module in (base_loader, plugin):  # which architecture it is, and in which place among others
-        monkeypatch.setattr(module, "initialize_model", lambda **given: Model())
+        monkeypatch.setattr(module, "initialize_model", lambda **given: small_model.Model(turned()))
     monkeypatch.setattr(plugin, "_ranks", lambda: dict(ranks))
     ranks = dict(tp_size=1, tp_rank=0, pp_size=1, pp_rank=0, dp_size=1, dp_rank=0)
-    place = tmp_path / "model"
-    place.mkdir()
-    gt.save_file({"embed.weight": torch.rand(3, 6), "layer.weight": torch.rand(4, 6), "layer.input_scale": torch.ones(1)},
-                 place / "model.safetensors")
+    place = small_model.saved(tmp_path / "model")
 
     def load(extra=None, tp_rank=0, **changed):
         ranks["tp_rank"] = tp_rank
@@ -129,9 +90,8 @@ def engine(plugin, client, daemon, tmp_path, monkeypatch):
             model = loader.load_model(config, model_config)
         return model, before, loader._wanted(config, model_config)
 
-    yield types.SimpleNamespace(load=load, turned=turned, place=place, Model=Model)
+    yield types.SimpleNamespace(load=load, turned=turned, place=place)
     plugin._shown.clear()
-    conftest.end_own_connections(client, daemon)
 
 
 def test_the_first_engine_processes_and_all_map(engine, client):
@@ -139,23 +99,12 @@ def test_the_first_engine_processes_and_all_map(engine, client):
     assert engine.turned.processed == 1 and before == 0
     second, before, _ = engine.load()
     assert engine.turned.processed == 1 and before == client.stat(name).bytes  # nothing was processed anew
-    there = client.get(name)
-    start, size = there._buffer(0).pointer, there._buffer(0).nbytes
-    for model in (first, second):
-        assert model.layer.kernel == "made" and not model.training
-        assert model.layer.weight.stride() == (1, 6) and not model.layer.weight.is_contiguous()
-        assert model.head.weight is model.embed.weight  # still tied
-        for tensor in [*model.parameters(), *model.buffers()]:
-            assert not tensor.is_meta
-            assert start <= tensor.data_ptr() < start + size
-        assert model.layer.input_scale is None  # as it was consumed
-        assert model.layer.table.tolist() == [0, 1, 2, 3, 4]
+    assert small_model.over(client.get(name), first, second)
+    assert first.layer.kernel == second.layer.kernel == "made" and not any(one.is_meta for one in second.parameters())
     x = torch.tensor([0, 2])
-    assert torch.equal(first(x), second(x)) and float(first(x).abs().sum()) > 0
     given = load_file(engine.place / "model.safetensors")
     assert torch.allclose(first(x), given["embed.weight"][x] @ given["layer.weight"].t())
     assert facts["revision"] is None and facts["tp_rank"] == 0 and facts["files"][0][0] == "model.safetensors"
-    del there
 
 
 def test_whatever_differs_is_another_object(engine, client):

@@ -590,47 +590,6 @@ def pyarrow_gpu(client, device):
     equal(client["again"].copy_to_host(), range(10))
 
 
-@check("pyarrow: files of each of its kinds, and a copy of what is on a GPU")
-def pyarrow_files(client, device):
-    need("pyarrow")
-    given = {**NESTED, "when": [None if i % 5 else i / 3 for i in range(60)]}
-    client.put("n", given, device=device)
-    client.put("c", given["s"], device=device)
-    expected = client["n"].to_host().to_pyarrow()
-    expected.validate(full=True)
-    equal(expected.to_pylist(), [dict(zip(given, row)) for row in zip(*given.values())])
-    with tempfile.TemporaryDirectory() as directory:
-        for suffix in ("arrow", "feather", "arrows", "parquet"):
-            for compression in (None, "zstd"):
-                path = f"{directory}/n.{suffix}"
-                client.save("n", path, compression=compression)
-                client.load(path, "m", replace=True, device="host")
-                equal(client["m"].tolist(), expected.to_pylist())
-            client.save("c", path)
-            client.load(path, "m", replace=True, device="host")
-            assert client["m"].dtype == "utf8"
-            equal(client["m"].tolist(), given["s"])
-
-
-@check("pandas: text that lies over Arrow arrays comes back as it went", on="host")
-def pandas_arrow_text(client, device):
-    pandas, pa = need("pandas"), need("pyarrow")
-    values = ["äöü", None, "", "a" * 100, "b"] * 3
-    kinds = ["string[pyarrow]", "string[python]", pandas.ArrowDtype(pa.large_string())]
-    if int(pandas.__version__.split(".")[0]) >= 3:
-        kinds.append("str")
-    frame = pandas.DataFrame({f"t{i}": pandas.array(values, dtype=kind) for i, kind in enumerate(kinds)})
-    joined = pandas.concat([frame, frame], ignore_index=True)  # several chunks
-    for one in (frame, joined, frame.iloc[3:9].reset_index(drop=True), frame.iloc[:0]):
-        client.put("text", one, replace=True)
-        pandas.testing.assert_frame_equal(client["text"].to_pandas(), one)
-    client.put("plain", pa.table({"t": values}), replace=True)
-    pandas.testing.assert_series_equal(client["plain"].to_pandas()["t"], pandas.Series(values, name="t"))
-    held = client["plain"].to_pandas()
-    del client["plain"]
-    assert held["t"].tolist()[0] == "äöü", "the frame keeps the memory that it lies over"
-
-
 # ---- cuDF, cuda.core ----
 
 

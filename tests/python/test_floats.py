@@ -248,20 +248,6 @@ def test_bits_for_numpy(client, np):
         assert array.dtype == found and array.tobytes() == bytes(range(6)) and len(array) == shape[0]
 
 
-@pytest.mark.parametrize("dtype", [*FLOAT8, *PACKED])
-def test_ml_dtypes(client, np, dtype):
-    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
-    if not hasattr(ml_dtypes, dtype):
-        pytest.skip(f"this ml_dtypes has no {dtype}")
-    values = np.array([[1, 2, 4, 0.5], [2, 1, 0.5, 4]], getattr(ml_dtypes, dtype))
-    client.put("a", values)
-    a = client["a"]
-    assert a.dtype == values.dtype and a.shape == (2, 4)
-    np.testing.assert_array_equal(a.to_numpy(), values)
-    np.testing.assert_array_equal(a.copy_to_host(), values)
-    assert a.tolist() == values.astype("f4").tolist()
-
-
 @needs_gpu
 def test_on_a_gpu(gpu_run):
     gpu_run("""

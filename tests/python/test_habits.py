@@ -70,12 +70,6 @@ def test_arrays_are_computed_with(client, array):
     assert array.dtype == np.float64 and client["m"].dtype.itemsize == 8
 
 
-def test_the_type_of_an_array_is_numpys(client):
-    for dtype in ("u1", "c8", "f2", "M8[us]", "m8[s]", "?"):
-        client.put("d", np.zeros(2, dtype), replace=True)
-        assert client["d"].dtype == np.dtype(dtype)
-
-
 def test_a_frame_of_a_table_is_refused_with_the_way(table):
     pandas = pytest.importorskip("pandas")
     with pytest.raises(TypeError, match=r"to_pandas\(\) makes a DataFrame"):
@@ -120,18 +114,6 @@ def test_truth(client, table, array):
             bool(held)
     assert client["b"] and not client["none"] and bool(client)
     assert client["b"] == b"hello" and client["b"] != b"hallo" and (client["b"] == np.frombuffer(b"hexlo", "u1")).sum() == 4
-
-
-def test_a_client_is_a_mapping_of_names(client):
-    client["x/1"] = [1, 2]
-    client["x/1"] = [1, 2, 3]
-    client["x/2"] = "text".encode()
-    assert [name for name in client if name.startswith("x/")] == ["x/1", "x/2"]
-    assert len(client) == len(client.list()) and client["x/1"].tolist() == [1, 2, 3]
-    del client["x/1"]
-    assert "x/1" not in client
-    with pytest.raises(KeyError):
-        del client["x/1"]
 
 
 def test_a_client_has_what_a_dict_has(client):

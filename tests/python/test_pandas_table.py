@@ -30,6 +30,10 @@ def objects(*values):
     return pd.Series(values, dtype=object)
 
 
+def in_chunks(series):
+    return pd.concat([series, series], ignore_index=True)
+
+
 def zoned(zone, unit="ns"):
     times = pd.Series(pd.to_datetime(["2020-07-01 01:02:03.000004", None]).astype(f"M8[{unit}]"))
     return times.dt.tz_localize("UTC").dt.tz_convert(zone)
@@ -60,7 +64,8 @@ COLUMNS = {
                                            lambda: pd.Series([True, False], dtype="boolean")]),
     "string": (1, "`utf8` or `large_utf8`", SAME, [lambda: pd.Series(["a", None], dtype="string"),
                                  lambda: pd.Series(["a", None], dtype="string[python]"),
-                                 lambda: arrow() and pd.Series(["a", None], dtype="string[pyarrow]")]),
+                                 lambda: arrow() and pd.Series(["a", None], dtype="string[pyarrow]"),
+                                 lambda: arrow() and in_chunks(pd.Series(["a" * 99, None], dtype="string[pyarrow]"))]),
     "str (pandas 3)": (3, "`utf8` or `large_utf8`", SAME, [lambda: pd.Series(["a", None], dtype="str")]),
     "object: str": (1, "`utf8`", SAME, [lambda: objects("a", None), lambda: objects("a", "b")]),
     "object: bytes": (1, "`binary`", SAME, [lambda: objects(b"a", None)]),

@@ -17,42 +17,10 @@ def test_words_for_missing(client):
     assert client["t"]["x"].tolist() == [None, "b"]
 
 
-def test_series_of_every_kind_of_text(client):
-    pandas = pytest.importorskip("pandas")
-    values = ["one", None, "zwei", "three", "one"] * 9
-    for dtype in ("object", "string", "category"):
-        series = pandas.Series(values, dtype=dtype)
-        client.put("s", series, replace=True)
-        assert client["s"].tolist() == values and client["s"].to_pandas().isna().sum() == 9
-    client.put("s", pandas.Series([b"\x00\xff", None, b""]), replace=True)
-    assert client["s"].dtype == "binary" and client["s"].tolist() == [b"\x00\xff", None, b""]
-
-
-def test_slices_begin_anywhere(client):
-    values = [None if i % 7 == 0 else f"{i}" * (i % 5) for i in range(100)]
-    client.put("t", {"x": values})
-    for start, stop in ((0, 100), (1, 2), (7, 8), (9, 81), (50, 50)):
-        part = client["t"]["x"][start:stop]
-        assert part.tolist() == values[start:stop]
-        assert part.to_numpy().tolist() == values[start:stop]
-
-
 def test_equal_strings_near_each_other_are_one(client):
     client.put("t", {"x": ["left", "right"] * 50 + [None]})
     got = client["t"]["x"].to_numpy()
     assert got[0] is got[98] and got[1] is got[99] and got[0] == "left" and got[100] is None
-
-
-def test_what_is_mixed_or_no_unicode_is_said(client):
-    with pytest.raises(TypeError, match="row 1 is a bytes|row 0 is a str and row 1 a bytes"):
-        client.put("t", {"x": ["a", b"b"]})
-    with pytest.raises(ValueError, match="'x'.*not Unicode text"):
-        client.put("t", {"x": ["a", "\ud800"]})
-    with pytest.raises(TypeError, match="row 1 is a Fraction"):
-        import fractions
-
-        client.put("t", {"x": ["a", fractions.Fraction(1, 2)]})
-    assert "t" not in client
 
 
 def test_offsets_that_lead_outside_are_refused():
