@@ -231,8 +231,7 @@ def test_ray_takes_refs_and_arrays(client, daemon, tmp_path):
     import sys
 
     client.put("a", np.arange(1000, dtype="f4").reshape(10, 100))
-    dtypes = sorted(set(ROWS.values()))
-    code = f"""
+    code = """
 import ray, numpy as np, gpubufd, sys
 ray.init(num_cpus=1, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
 
@@ -249,18 +248,6 @@ with gpubufd.connect() as client:
     np.testing.assert_array_equal(stored, held.to_numpy())
     client.put("b", stored)                              # read-only memory of Ray's
     np.testing.assert_array_equal(client.get("b").to_numpy(), stored)
-    for dtype in {dtypes}:
-        given = np.arange(24).astype("i8").astype(dtype) if dtype[0] != "V" else np.array([b"abc", b"def"], dtype)
-        client.put("c", given, replace=True)
-        stored = ray.get(ray.put(client.get("c").to_numpy()))
-        client.put("c", stored, replace=True)
-        np.testing.assert_array_equal(client.get("c").to_numpy(), given, strict=True)
-    try:
-        ray.put(held)
-    except TypeError as error:
-        assert "client.ref(name)" in str(error.__cause__), error
-    else:
-        raise AssertionError("an object was pickled")
 ray.shutdown()
 print("it holds")
 """

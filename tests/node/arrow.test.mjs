@@ -3,10 +3,11 @@
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import test from 'node:test'
-import { arrow, data, fixture, gpubufd, withArrow } from './harness.mjs'
+import { arrow, data, fixture, gpubufd, opener, withArrow } from './harness.mjs'
 
 const { daemon, connect } = await fixture()
 const c = await connect()
+const opened = opener(c)
 
 const plain = vector => JSON.parse(JSON.stringify([...vector].map(simple)))
 function simple (value) {
@@ -20,10 +21,8 @@ function simple (value) {
 }
 
 /** Publishes, opens, and compares, also slices. */
-async function roundTrip (vector, dtype, name = 'round') {
-  await c.put(name, vector, { replace: true })
-  const column = await c.open(name)
-  try {
+function roundTrip (vector, dtype) {
+  return opened(vector, column => {
     assert.equal(column.dtype, dtype)
     assert.equal(column.length, vector.length)
     const back = column.toArrow()
@@ -34,9 +33,7 @@ async function roundTrip (vector, dtype, name = 'round') {
       const part = column.slice(begin, end).toArrow()
       assert.deepEqual(plain(part), plain(vector).slice(begin, end), `${dtype} [${begin}, ${end})`)
     }
-  } finally {
-    column.release()
-  }
+  })
 }
 
 function vectors () {
@@ -83,10 +80,8 @@ test('sliced vectors are published as what they show', withArrow, async () => {
   for (const [dtype, vector] of vectors()) {
     for (const [begin, end] of [[1, vector.length], [1, 2], [0, 0]]) {
       const part = vector.slice(begin, end)
-      await c.put('part', part, { replace: true })
-      const column = await c.open('part')
-      assert.deepEqual(plain(column.toArrow()), plain(vector).slice(begin, end), `${dtype} [${begin}, ${end})`)
-      column.release()
+      await opened(part, column =>
+        assert.deepEqual(plain(column.toArrow()), plain(vector).slice(begin, end), `${dtype} [${begin}, ${end})`))
     }
   }
 })
@@ -96,11 +91,10 @@ test('chunks become one column', withArrow, async () => {
     if (dtype === 'null') continue
     const chunked = vector.slice(1).concat(vector, vector.slice(0, 2))
     const expected = [...plain(vector).slice(1), ...plain(vector), ...plain(vector).slice(0, 2)]
-    await c.put('chunks', chunked, { replace: true })
-    const column = await c.open('chunks')
-    assert.equal(column.length, expected.length)
-    assert.deepEqual(plain(column.toArrow()), expected, dtype)
-    column.release()
+    await opened(chunked, column => {
+      assert.equal(column.length, expected.length)
+      assert.deepEqual(plain(column.toArrow()), expected, dtype)
+    })
   }
 })
 
@@ -108,21 +102,18 @@ test('chunks with dictionaries of their own', withArrow, async () => {
   const type = () => new arrow.Dictionary(new arrow.Utf8(), new arrow.Int8())
   const one = arrow.vectorFromArray(['a', 'b', null], type())
   const two = arrow.vectorFromArray(['c', 'a'], type())
-  await c.put('dictionaries', new arrow.Vector([one.data[0], two.data[0]]))
-  const column = await c.open('dictionaries')
-  assert.deepEqual(plain(column.toArrow()), ['a', 'b', null, 'c', 'a'])
-  column.release()
+  await opened(new arrow.Vector([one.data[0], two.data[0]]), column =>
+    assert.deepEqual(plain(column.toArrow()), ['a', 'b', null, 'c', 'a']))
 })
 
 test('decimals', withArrow, async () => {
   const type = new arrow.Decimal(2, 10, 128)
   const words = new Uint32Array([12345, 0, 0, 0, 0, 0, 0, 0, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff])
   const vector = arrow.makeVector(arrow.makeData({ type, length: 3, data: words }))
-  await c.put('decimal', vector)
-  const column = await c.open('decimal')
-  assert.equal(column.dtype, 'decimal128(10,2)')
-  assert.deepEqual(column.toArrow().data[0].values, words)
-  column.release()
+  await opened(vector, column => {
+    assert.equal(column.dtype, 'decimal128(10,2)')
+    assert.deepEqual(column.toArrow().data[0].values, words)
+  })
 })
 
 test('a table keeps names, metadata and nulls', withArrow, async () => {
@@ -287,13 +278,12 @@ test('a map comes back as a map', withArrow, async () => {
   const map = arrow.vectorFromArray([{ a: 1 }, null, { b: null, c: 3 }, {}], type)
   const pairs = [[{ key: 'a', value: 1 }], null, [{ key: 'b', value: null }, { key: 'c', value: 3 }], []]
   for (const [skip, vector] of [[0, map], [2, map.slice(2)], [0, map.slice(0, 2).concat(map.slice(2))]]) {
-    await c.put('map', new arrow.Table({ m: vector }), { replace: true })
-    const table = await c.open('map')
-    const back = table.column('m').toArrow()
-    assert.equal(String(back.type), String(vector.type))
-    assert.deepEqual([...back].map(row => row && [...row].map(([key, value]) => ({ key, value }))), pairs.slice(skip))
-    assert.equal(table.column('m').dtype, 'map')
-    table.release()
+    await opened(new arrow.Table({ m: vector }), table => {
+      const back = table.column('m').toArrow()
+      assert.equal(String(back.type), String(vector.type))
+      assert.deepEqual([...back].map(row => row && [...row].map(([key, value]) => ({ key, value }))), pairs.slice(skip))
+      assert.equal(table.column('m').dtype, 'map')
+    })
   }
 })
 
@@ -305,14 +295,13 @@ test('intervals', withArrow, async () => {
   for (const [dtype, [type, stride]] of Object.entries(types)) {
     const data = Int32Array.from({ length: 3 * stride }, (_, i) => i - 2)
     const vector = arrow.makeVector({ type, data, length: 3, nullCount: 1, nullBitmap: Uint8Array.of(0b101) })
-    await c.put('interval', new arrow.Table({ x: vector }), { replace: true })
-    const table = await c.open('interval')
-    const back = table.column('x').toArrow()
-    assert.equal(table.column('x').dtype, dtype)
-    assert.equal(String(back.type), String(type))
-    assert.deepEqual(plain(back), plain(vector))
-    assert.deepEqual(plain(table.slice(1).column('x').toArrow()), plain(vector.slice(1)))
-    table.release()
+    await opened(new arrow.Table({ x: vector }), table => {
+      const back = table.column('x').toArrow()
+      assert.equal(table.column('x').dtype, dtype)
+      assert.equal(String(back.type), String(type))
+      assert.deepEqual(plain(back), plain(vector))
+      assert.deepEqual(plain(table.slice(1).column('x').toArrow()), plain(vector.slice(1)))
+    })
   }
 })
 
@@ -323,10 +312,9 @@ test('types that cannot be shared are named', withArrow, async () => {
 })
 
 test('without apache-arrow everything else works', async () => {
-  await c.put('no arrow', Float64Array.of(1))
-  const object = await c.open('no arrow')
-  if (!arrow) assert.throws(() => object.toArrow(), { kind: 'unsupported', message: /npm install/ })
-  assert.equal(object.values[0], 1)
-  object.release()
+  await opened(Float64Array.of(1), object => {
+    if (!arrow) assert.throws(() => object.toArrow(), { kind: 'unsupported', message: /npm install/ })
+    assert.equal(object.values[0], 1)
+  })
   assert.equal(typeof gpubufd.setArrow, 'function')
 })

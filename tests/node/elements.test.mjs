@@ -3,21 +3,11 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
 import * as threads from 'node:worker_threads'
-import { arrow, fixture, withArrow } from './harness.mjs'
+import { arrow, fixture, opener, withArrow } from './harness.mjs'
 
 const { connect } = await fixture()
 const c = await connect()
-
-/** Publishes a value, and gives what the work makes of it. */
-async function opened (value, work, options) {
-  await c.put('value', value, { replace: true, ...options })
-  const object = await c.open('value')
-  try {
-    return await work(object)
-  } finally {
-    object.release()
-  }
-}
+const opened = opener(c)
 
 test('rows become a table, and come back', async () => {
   const day = new Date('2024-02-29T12:00:00.500Z')

@@ -158,6 +158,17 @@ export async function fixture (...options) {
   }
 }
 
+/** opened(value, work, options): publishes a value, and gives what the work makes of it; it is released then. */
+export const opener = client => async (value, work, options) => {
+  await client.put('value', value, { replace: true, ...options })
+  const object = await client.open('value')
+  try {
+    return await work(object)
+  } finally {
+    object.release()
+  }
+}
+
 /** Runs a script in a process of its own; { code, signal, stdout, stderr }. */
 export async function run (script, environment = {}, words = []) {
   const source = `import { createRequire } from 'node:module'

@@ -4,13 +4,14 @@ import assert from 'node:assert/strict'
 import test from 'node:test'
 import v8 from 'node:v8'
 import { Worker } from 'node:worker_threads'
-import { PACKAGE, fixture, gpubufd, mappings, run, until } from './harness.mjs'
+import { PACKAGE, fixture, gpubufd, mappings, opener, run, until } from './harness.mjs'
 
 v8.setFlagsFromString('--expose-gc')
 const gc = (await import('node:vm')).runInNewContext('gc')
 
 const { daemon, connect } = await fixture()
 const c = await connect({ cacheLeases: false }) // leases are counted
+const opened = opener(c)
 
 const TYPED = {
   int8: Int8Array.of(-1, 2, 3), int16: Int16Array.of(-1, 2, 3), int32: Int32Array.of(-1, 2, 3),
@@ -43,90 +44,72 @@ test('typed arrays come back as what they were, as arrays and as columns', async
 
 test('floats of 8 bits are bytes, packed ones are counted in elements', async () => {
   const bytes = Uint8Array.from({ length: 12 }, (_, i) => i)
-  await c.put('eight', bytes, { dtype: 'float8_e4m3fn', shape: [3, 4] })
-  const eight = await c.open('eight')
-  assert.deepEqual([eight.dtype, eight.shape, eight.values], ['float8_e4m3fn', [3, 4], bytes])
-  assert.throws(() => eight.toArrow(), { kind: 'unsupported', message: /no type for float8_e4m3fn|needs the package apache-arrow/ })
-  eight.release()
-  await c.put('four', bytes, { dtype: 'float4_e2m1fn', shape: [3, 8] })
-  const four = await c.open('four')
-  assert.deepEqual([four.shape, four.strides, four.size, four.values], [[3, 8], [4, 1], 24, bytes])
-  assert.ok(four.isContiguous)
-  assert.deepEqual(four.slice(1, 2).values, bytes.slice(4, 8))
-  assert.throws(() => four.toArrow(), { kind: 'unsupported' })
-  four.release()
-  await c.put('six', bytes, { dtype: 'float6_e3m2fn', shape: [16] })
-  const six = await c.open('six')
-  assert.deepEqual(six.slice(4, 12).values, bytes.slice(3, 9))
-  assert.throws(() => six.slice(2, 6), { kind: 'invalid' })
-  six.release()
+  await opened(bytes, eight => {
+    assert.deepEqual([eight.dtype, eight.shape, eight.values], ['float8_e4m3fn', [3, 4], bytes])
+    assert.throws(() => eight.toArrow(), { kind: 'unsupported', message: /no type for float8_e4m3fn|needs the package apache-arrow/ })
+  }, { dtype: 'float8_e4m3fn', shape: [3, 4] })
+  await opened(bytes, four => {
+    assert.deepEqual([four.shape, four.strides, four.size, four.values], [[3, 8], [4, 1], 24, bytes])
+    assert.ok(four.isContiguous)
+    assert.deepEqual(four.slice(1, 2).values, bytes.slice(4, 8))
+    assert.throws(() => four.toArrow(), { kind: 'unsupported' })
+  }, { dtype: 'float4_e2m1fn', shape: [3, 8] })
+  await opened(bytes, six => {
+    assert.deepEqual(six.slice(4, 12).values, bytes.slice(3, 9))
+    assert.throws(() => six.slice(2, 6), { kind: 'invalid' })
+  }, { dtype: 'float6_e3m2fn', shape: [16] })
   await assert.rejects(c.put('odd', bytes, { dtype: 'float4_e2m1fn', shape: [8, 3] }), { kind: 'invalid' })
 })
 
 test('arrays of several axes', async () => {
   const values = Float32Array.from({ length: 24 }, (_, i) => i)
-  await c.put('cube', values, { shape: [4, 3, 2] })
-  const cube = await c.open('cube')
-  assert.deepEqual([cube.shape, cube.strides, cube.ndim, cube.size], [[4, 3, 2], [24, 8, 4], 3, 24])
-  const part = cube.slice(1, 3)
-  assert.deepEqual(part.shape, [2, 3, 2])
-  assert.deepEqual([...part.values], [...values.slice(6, 18)])
-  assert.ok(part.isContiguous)
-  cube.release()
-  await c.put('scalar', Float64Array.of(3), { shape: [] })
-  const scalar = await c.open('scalar')
-  assert.deepEqual([scalar.ndim, scalar.size, scalar.values[0]], [0, 1, 3])
-  assert.throws(() => scalar.slice(0, 1), { kind: 'invalid' })
-  scalar.release()
-  await c.put('halves', Uint16Array.of(0x3c00), { dtype: 'float16' })
-  const halves = await c.open('halves')
-  assert.deepEqual([halves.dtype, halves.values[0]], ['float16', 0x3c00])
-  halves.release()
+  await opened(values, cube => {
+    assert.deepEqual([cube.shape, cube.strides, cube.ndim, cube.size], [[4, 3, 2], [24, 8, 4], 3, 24])
+    const part = cube.slice(1, 3)
+    assert.deepEqual(part.shape, [2, 3, 2])
+    assert.deepEqual([...part.values], [...values.slice(6, 18)])
+    assert.ok(part.isContiguous)
+  }, { shape: [4, 3, 2] })
+  await opened(Float64Array.of(3), scalar => {
+    assert.deepEqual([scalar.ndim, scalar.size, scalar.values[0]], [0, 1, 3])
+    assert.throws(() => scalar.slice(0, 1), { kind: 'invalid' })
+  }, { shape: [] })
+  await opened(Uint16Array.of(0x3c00), halves => assert.deepEqual([halves.dtype, halves.values[0]], ['float16', 0x3c00]), { dtype: 'float16' })
 })
 
 test('bytes', async () => {
   for (const value of [Buffer.from('hello'), new TextEncoder().encode('hello').buffer,
     new DataView(new TextEncoder().encode('hello').buffer)]) {
-    await c.put('bytes', value, { replace: true })
-    const bytes = await c.open('bytes')
-    assert.ok(bytes instanceof gpubufd.Bytes)
-    assert.equal(Buffer.from(bytes.bytes).toString(), 'hello')
-    assert.equal(Buffer.from(bytes.slice(1, 3).bytes).toString(), 'el')
-    bytes.release()
+    await opened(value, bytes => {
+      assert.ok(bytes instanceof gpubufd.Bytes)
+      assert.equal(Buffer.from(bytes.bytes).toString(), 'hello')
+      assert.equal(Buffer.from(bytes.slice(1, 3).bytes).toString(), 'el')
+    })
   }
-  await c.put('empty', Buffer.alloc(0))
-  const empty = await c.open('empty')
-  assert.equal(empty.bytes.length, 0)
-  empty.release()
   const big = Buffer.alloc(5 << 20, 7) // copied by another thread
-  await c.put('big', big)
-  const object = await c.open('big')
-  assert.equal(Buffer.compare(object.bytes, big), 0)
-  object.release()
-  await c.delete('big')
+  for (const value of [Buffer.alloc(0), big]) await opened(value, object => assert.equal(Buffer.compare(object.bytes, value), 0))
 })
 
 test('tables of plain columns', async () => {
-  await c.put('table', { n: Int32Array.of(1, 2, 3), text: ['one', null, 'drei ü'], none: [null, null, null] })
-  const table = await c.open('table')
-  assert.ok(table instanceof gpubufd.Table)
-  assert.deepEqual([table.numRows, table.numColumns, table.columnNames], [3, 3, ['n', 'text', 'none']])
-  const text = table.column('text')
-  assert.deepEqual([text.columnName, text.dtype, text.nullCount], ['text', 'utf8', 1])
-  assert.deepEqual([...text.offsets], [0, 3, 3, 10])
-  assert.equal(Buffer.from(text.values).toString(), 'onedrei ü')
-  assert.deepEqual([0, 1, 2].map(i => text.isValid(i)), [true, false, true])
-  assert.equal(table.columnAt(2).nullCount, 3)
-  assert.throws(() => table.column('x'), { kind: 'not_found' })
-  assert.throws(() => table.column(1), TypeError)
-  assert.throws(() => table.columnAt(3), RangeError)
-  assert.throws(() => table.columnAt(0.5), TypeError)
-  assert.throws(() => text.child(0), RangeError)
-  assert.throws(() => text.isValid(3), RangeError)
-  const rows = table.slice(1)
-  assert.deepEqual([...rows.column('n').values], [2, 3])
-  assert.equal(rows.column('text').isValid(0), false)
-  table.release()
+  await opened({ n: Int32Array.of(1, 2, 3), text: ['one', null, 'drei ü'], none: [null, null, null] }, table => {
+    assert.ok(table instanceof gpubufd.Table)
+    assert.deepEqual([table.numRows, table.numColumns, table.columnNames], [3, 3, ['n', 'text', 'none']])
+    const text = table.column('text')
+    assert.deepEqual([text.columnName, text.dtype, text.nullCount], ['text', 'utf8', 1])
+    assert.deepEqual([...text.offsets], [0, 3, 3, 10])
+    assert.equal(Buffer.from(text.values).toString(), 'onedrei ü')
+    assert.deepEqual([0, 1, 2].map(i => text.isValid(i)), [true, false, true])
+    assert.equal(table.columnAt(2).nullCount, 3)
+    assert.throws(() => table.column('x'), { kind: 'not_found' })
+    assert.throws(() => table.column(1), TypeError)
+    assert.throws(() => table.columnAt(3), RangeError)
+    assert.throws(() => table.columnAt(0.5), TypeError)
+    assert.throws(() => text.child(0), RangeError)
+    assert.throws(() => text.isValid(3), RangeError)
+    const rows = table.slice(1)
+    assert.deepEqual([...rows.column('n').values], [2, 3])
+    assert.equal(rows.column('text').isValid(0), false)
+  })
 })
 
 test('plain arrays of numbers, bigints, booleans, dates', async () => {
@@ -141,10 +124,8 @@ test('plain arrays of numbers, bigints, booleans, dates', async () => {
   assert.equal(table.column('b').values[0], 1)
   assert.deepEqual([...table.column('d').values], [0n, 0n, -1n])
   table.release()
-  await c.put('plain', [1, 2], { replace: true })
-  const column = await c.open('plain')
-  assert.deepEqual([column.kind, column.nullCount, column.mask, [...column.values]], ['column', 0, undefined, [1, 2]])
-  column.release()
+  await opened([1, 2], column =>
+    assert.deepEqual([column.kind, column.nullCount, column.mask, [...column.values]], ['column', 0, undefined, [1, 2]]))
   await assert.rejects(c.put('no', { a: [1, 'x'] }), { name: 'TypeError', message: /column "a": element 1 is no number/ })
   await assert.rejects(c.put('no', [1n, 2]), TypeError)
   await assert.rejects(c.put('no', [new Date(NaN)]), TypeError)

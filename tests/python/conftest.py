@@ -70,6 +70,16 @@ def daemon(request):
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def crash(daemon):
+    """kill -9 of the daemon below its supervisor, which starts another."""
+    pid = daemon.process.pid
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        for child in file.read().split():
+            with open(f"/proc/{child}/comm") as comm:
+                if comm.read() == "gpubufd\n":
+                    os.kill(int(child), signal.SIGKILL)
+
+
 @pytest.fixture
 def tiered(tmp_path):
     """A daemon with a tier on disk below its host memory."""

@@ -1,7 +1,6 @@
 """Live memory from Python: written while it is read, claimed, taken over; and it outlives the daemon."""
 
 import gc
-import os
 import signal
 import subprocess
 import sys
@@ -250,22 +249,12 @@ def test_child_connects_anew(daemon, client):
     child.stdout.close()
 
 
-def crash(daemon):
-    """kill -9 of the daemon below its supervisor, which starts another."""
-    pid = daemon.process.pid
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        for child in file.read().split():
-            with open(f"/proc/{child}/comm") as comm:
-                if comm.read() == "gpubufd\n":
-                    os.kill(int(child), signal.SIGKILL)
-
-
 @pytest.fixture
 def supervised(tmp_path):
     one = conftest.Daemon(str(tmp_path), ["--supervise"], device="host:64M")
     yield one
     gc.collect()
-    crash(one)
+    conftest.crash(one)
     one.kill()
 
 
@@ -275,7 +264,7 @@ def test_daemon_dies(supervised, np):
     client.create("pool", "int64", 10, live=True).release()
     memory = client.claim("pool")
     array = memory.to_numpy()
-    crash(supervised)
+    conftest.crash(supervised)
     array[:] = 5
     assert client.get("pool").tolist() == [5] * 10
     assert not memory.stale and array.flags.writeable

@@ -1,7 +1,6 @@
 """Views: arrays that stay where they are while their content changes from version to version, and claims that sleep."""
 
 import asyncio
-import os
 import signal
 import threading
 
@@ -9,7 +8,7 @@ import gpubufd
 import gpubufd.aio
 import numpy
 import pytest
-from conftest import Daemon, needs_gpu
+from conftest import Daemon, crash, needs_gpu
 from peer import wait_until
 
 SHAPES = {"a": (64, 64), "b": (1000,)}
@@ -158,10 +157,7 @@ def test_a_successor_keeps_the_claim(tmp_path):
             client.delete("policy")
             view.park()
             instance = client.instance
-            pid = daemon.pid
-            with open(f"/proc/{pid}/task/{pid}/children") as file:
-                for child in file.read().split():
-                    os.kill(int(child), signal.SIGKILL)
+            crash(daemon)
             publish(client, 2)
             assert client.instance == instance
             assert client.stats()["parked"] == 1
