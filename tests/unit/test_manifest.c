@@ -124,19 +124,6 @@ TEST(test_sizes)
                      GPUBUF_E_INVALID);
 }
 
-/* A long name is cut between characters. */
-TEST(test_long_names)
-{
-    char text[1024] = "{\"", message[1024];
-
-    for (int i = 0; i < 100; i++)
-        strcat(text, "ü");
-    strcat(text, "\":1}");
-    snprintf(message, sizeof(message), "tensor %.79s…: expected an object, found a number",
-             text + 1);
-    bad(text, 0, message);
-}
-
 TEST(test_plans_refused)
 {
     static const uint64_t shape[] = {1, 3}, large[] = {UINT64_C(1) << 51};
