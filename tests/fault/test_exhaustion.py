@@ -59,28 +59,31 @@ def goes_well(daemon, name="a"):
     return good, wrong
 
 
-def sixteen_segments(daemon):
-    """Objects of B that lie in a segment each."""
-    peer = daemon.connect_as(B, B)
+def sixteen_segments(daemon, uid=B):
+    """Objects of a user that lie in a segment each."""
+    peer = daemon.connect_as(uid, uid)
     for mode in MODES:
-        peer.put(f"b/{mode}", b"b", mode=mode)
+        peer.put(f"{uid}/{mode}", b"b", mode=mode)
     peer.close()
     daemon.peers.remove(peer)
 
 
-def unread(daemon, sessions, requests):
-    """B's sessions: each opens sixteen segments again and again, and reads no reply."""
+def asking(daemon, sessions, requests, uid=B):
+    """A user's sessions, as many as it may have: each opens sixteen segments again and again, and reads no reply."""
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "open",
-                       "params": {"names": [f"b/{mode}" for mode in MODES], "segments": "all"}}).encode() + b"\n"
+                       "params": {"names": [f"{uid}/{mode}" for mode in MODES], "segments": "all"}}).encode() + b"\n"
     kept = []
-    for _ in range(sessions):
-        try:
-            peer = daemon.connect_as(B, B)
-            peer.socket.setblocking(False)
-            peer.socket.send(line * requests)
-            kept.append(peer)
-        except OSError:  # it has as many as it may
-            break
+    with contextlib.suppress(OSError):  # it has as many as it may
+        for _ in range(sessions):
+            kept.append(daemon.connect_as(uid, uid))
+            kept[-1].socket.setblocking(False)
+            kept[-1].socket.send(line * requests)
+    return kept
+
+
+def unread(daemon, sessions, requests):
+    """The same, of B, once the daemon has begun with each."""
+    kept = asking(daemon, sessions, requests)
     for peer in kept:
         wait_until_served(daemon, peer)
     return kept
@@ -162,25 +165,6 @@ def many_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def attack(daemon, uid, sessions, requests):
-    """Sessions of a user that opens all that it may, again and again, and reads no reply."""
-    names, kept = [], []
-    with contextlib.suppress(OSError, Closed, RpcError):  # it has as much as it may
-        peer = daemon.connect_as(uid, uid)
-        kept.append(peer)
-        for mode in MODES:
-            peer.put(f"{uid}/{mode}", b"b", mode=mode)
-            names.append(f"{uid}/{mode}")
-    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "open",
-                       "params": {"names": names, "segments": "all"}}).encode() + b"\n"
-    with contextlib.suppress(OSError):
-        for _ in range(sessions):
-            kept.append(daemon.connect_as(uid, uid))
-            kept[-1].socket.setblocking(False)
-            kept[-1].socket.send(line * requests)
-    return kept
-
-
 def read_to_the_end(peers):
     """Everything that comes, until the daemon has ended each of the sessions."""
     poll, left = select.poll(), {peer.socket.fileno(): peer.socket for peer in peers}
@@ -207,7 +191,10 @@ def test_several_users(limited):
     """Each user leaves the others a part of the remaining descriptors; sessions that hang up end."""
     daemon = limited(1024)
     users = range(B, B + 5)
-    kept = [peer for uid in users for peer in attack(daemon, uid, 200, 14)]
+    for uid in users:
+        with contextlib.suppress(OSError, Closed, RpcError):  # there is no room for so many segments
+            sixteen_segments(daemon, uid)
+    kept = [peer for uid in users for peer in asking(daemon, 200, 14, uid)]
     wait_until_served(daemon, None)
     assert goes_well(daemon) == (TIMES, None)
     for peer in kept[::2]:

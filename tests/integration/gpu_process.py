@@ -5,6 +5,7 @@ Reads lines [method, arguments] from the socket whose descriptor is its argument
 """
 
 import base64
+import contextlib
 import ctypes
 import json
 import os
@@ -24,23 +25,23 @@ class Process:
         self.contexts = {}  # ordinal -> what the device's memory was before, and with, our context
         self.allocated = {}  # handle -> (ordinal, pointer)
 
-    def enter(self, ordinal):
-        """Makes the device's context current; what it costs is not anybody else's."""
-        context = ctypes.c_void_p()
-        known = ordinal in self.contexts
-        if not known:
+    @contextlib.contextmanager
+    def current(self, ordinal):
+        """While it is so, the device's context is current; what it costs is not anybody else's."""
+        if ordinal not in self.contexts:
+            context = ctypes.c_void_p()
             self.cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), ordinal)
             self.contexts[ordinal] = context
         self.cu.cuCtxPushCurrent(self.contexts[ordinal])
-
-    def leave(self):
-        self.cu.cuCtxPopCurrent(ctypes.byref(ctypes.c_void_p()))
+        try:
+            yield
+        finally:
+            self.cu.cuCtxPopCurrent(ctypes.byref(ctypes.c_void_p()))
 
     def used(self, ordinal):
-        self.enter(ordinal)
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        self.cu.cuMemGetInfo(ctypes.byref(free), ctypes.byref(total))
-        self.leave()
+        with self.current(ordinal):
+            self.cu.cuMemGetInfo(ctypes.byref(free), ctypes.byref(total))
         own = int(os.environ.get("FAKECUDA_CONTEXT", 8 << 20))
         return total.value - free.value - own
 
@@ -51,48 +52,45 @@ class Process:
         return None, fd
 
     def allocate(self, count, byte, ordinal):
-        self.enter(ordinal)
-        pointer = self.cu.allocate(count)
-        self.cu.fill(pointer, byte, count)
-        self.cu.cuCtxSynchronize()
-        handle = base64.b64encode(self.cu.ipc_handle(pointer)).decode()
-        self.leave()
+        with self.current(ordinal):
+            pointer = self.cu.allocate(count)
+            self.cu.fill(pointer, byte, count)
+            self.cu.cuCtxSynchronize()
+            handle = base64.b64encode(self.cu.ipc_handle(pointer)).decode()
         self.allocated[handle] = (ordinal, pointer)
         return handle
 
     def event(self, milliseconds, ordinal):
         """The handle of an event that comes after so long, if this process is still there."""
-        self.enter(ordinal)
-        stream = self.cu.stream()
-        self.cu.fakecuda_delay(milliseconds, stream)
-        event, handle = self.cu.event()
-        self.cu.cuEventRecord(event, stream)
-        self.leave()
+        with self.current(ordinal):
+            stream = self.cu.stream()
+            self.cu.fakecuda_delay(milliseconds, stream)
+            event, handle = self.cu.event()
+            self.cu.cuEventRecord(event, stream)
         return base64.b64encode(handle).decode()
 
     def free(self, handle):
         ordinal, pointer = self.allocated.pop(handle)
-        self.enter(ordinal)
-        self.cu.cuMemFree(pointer)
-        self.leave()
+        with self.current(ordinal):
+            self.cu.cuMemFree(pointer)
+
+    @contextlib.contextmanager
+    def opened(self, handle, ordinal):
+        """The address of another process's memory."""
+        with self.current(ordinal):
+            pointer = self.cu.ipc_open(base64.b64decode(handle))
+            try:
+                yield pointer
+            finally:
+                self.cu.cuIpcCloseMemHandle(pointer)
 
     def write(self, handle, text, ordinal):
-        self.enter(ordinal)
-        pointer = self.cu.ipc_open(base64.b64decode(handle))
-        try:
+        with self.opened(handle, ordinal) as pointer:
             self.cu.write(pointer, bytes.fromhex(text))
-        finally:
-            self.cu.cuIpcCloseMemHandle(pointer)
-            self.leave()
 
     def read(self, handle, count, ordinal):
-        self.enter(ordinal)
-        pointer = self.cu.ipc_open(base64.b64decode(handle))
-        try:
+        with self.opened(handle, ordinal) as pointer:
             return self.cu.read(pointer, count).hex()
-        finally:
-            self.cu.cuIpcCloseMemHandle(pointer)
-            self.leave()
 
 
 def main():

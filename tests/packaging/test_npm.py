@@ -10,25 +10,18 @@ import sys
 
 import pytest
 
+from outside import ENVIRONMENT, run
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-GONE = ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in GONE}
 VERSION = re.search(r'#define GPUBUF_VERSION "(.*)"', (ROOT / "include" / "gpubuf.h").read_text())[1]
 
 pytestmark = pytest.mark.skipif(not all(map(shutil.which, ("npm", "make", "gcc"))), reason="needs npm, make and gcc")
 
 
-def run(*command, **options):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=900, check=False,
-                          **{"env": ENVIRONMENT, **options})
-    assert done.returncode == 0, (command, done.stdout, done.stderr)
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """A project that has the tarball of this machine's build installed."""
-    if "is not built" in run("make", "all", "node", cwd=ROOT):
+    if "is not built" in run("make", "all", "node", cwd=ROOT).stdout:
         pytest.skip("there are no headers of Node")
     place = tmp_path_factory.mktemp("npm")
     run(sys.executable, ROOT / "packaging" / "pack", "npm", place, f"{os.uname().machine}={ROOT / 'build'}")
@@ -41,8 +34,8 @@ def project(tmp_path_factory):
 def test_npx_runs_the_daemon_until_it_is_told_to_stop(project, tmp_path):
     own = {**ENVIRONMENT, "GPUBUFD_SOCKET": str(tmp_path / "s"), "LD_LIBRARY_PATH": str(ROOT / "build" / "lib")}
     npx = ("npx", "--offline", "--no-install")
-    assert run(*npx, "gpubufd", "serve", "--version", cwd=project) == f"gpubufd {VERSION}\n"
-    assert run(*npx, "gpubufd", "--version", cwd=project) == f"gpubufd {VERSION}\n"
+    assert run(*npx, "gpubufd", "serve", "--version", cwd=project).stdout == f"gpubufd {VERSION}\n"
+    assert run(*npx, "gpubufd", "--version", cwd=project).stdout == f"gpubufd {VERSION}\n"
     daemon = subprocess.Popen([project / "node_modules" / ".bin" / "gpubufd", "serve", "--device", "host:64M"], env=own,
                               stderr=subprocess.PIPE, text=True)
     try:
@@ -50,7 +43,7 @@ def test_npx_runs_the_daemon_until_it_is_told_to_stop(project, tmp_path):
         program = ("const { connect } = require('gpubufd'); connect().then(async client => {"
                    "await client.put('x', Float64Array.of(1.5, 2.5)); client.close() })")
         run("node", "-e", program, cwd=project, env=own)
-        assert "float64" in run(*npx, "gpubufctl", "show", "x", cwd=project, env=own)
+        assert "float64" in run(*npx, "gpubufctl", "show", "x", cwd=project, env=own).stdout
     finally:
         daemon.send_signal(signal.SIGTERM)
         said = daemon.communicate(timeout=60)[1]

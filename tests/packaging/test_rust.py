@@ -1,6 +1,5 @@
 """The crate for Rust: its bindings are of this header, and it works beside a daemon."""
 
-import os
 import pathlib
 import re
 import shutil
@@ -8,11 +7,12 @@ import subprocess
 
 import pytest
 
+from outside import ENVIRONMENT, run
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CRATE = ROOT / "client" / "rust"
 BUILD = ROOT / "build"
 SYS = (CRATE / "src" / "sys.rs").read_text()
-GONE = ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
 SIZES = {"bool": 1, "u32": 4, "i32": 4, "u64": 8, "i64": 8, "usize": 8, "::std::os::raw::c_int": 4,
          "::std::os::raw::c_uint": 4, "gpubuf_kind": 4, "gpubuf_evict": 4, "gpubuf_scope": 4, "ArrowDeviceType": 4}
 structs = {name: re.findall(r"^    pub (\w+): ([^\n]*?)(?:,|<)?$", body, re.M)
@@ -63,17 +63,15 @@ def test_the_bindings_are_of_this_header(tmp_path):
 def cargo():
     if not shutil.which("cargo"):
         pytest.skip("needs cargo, of the package of that name")
-    environment = {name: value for name, value in os.environ.items() if name not in GONE}
     lib = str(BUILD / "lib")
-    environment.update(GPUBUF_BUILD=str(BUILD), GPUBUF_LIB_DIR=lib, LD_LIBRARY_PATH=lib,
-                       CARGO_TARGET_DIR=str(BUILD / "rust"))
+    environment = {**ENVIRONMENT, "GPUBUF_BUILD": str(BUILD), "GPUBUF_LIB_DIR": lib, "LD_LIBRARY_PATH": lib,
+                   "CARGO_TARGET_DIR": str(BUILD / "rust")}
 
-    def run(*words):
-        done = subprocess.run(["cargo", *words], cwd=CRATE, env=environment, capture_output=True, text=True,
-                              timeout=600, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    def cargo(*words):
+        done = run("cargo", *words, cwd=CRATE, env=environment)
         return done.stdout + done.stderr
-    return run
+
+    return cargo
 
 
 def test_the_crate_works_beside_a_daemon(cargo):

@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 
+from outside import ENVIRONMENT
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(str(path.relative_to(ROOT)) for path in [
     *ROOT.glob("scripts/*"), *ROOT.glob(".ci/*"), ROOT / "tests" / "packaging" / "check-bare"])
@@ -44,9 +46,7 @@ def test_unknown_argument(run, script):
 
 
 def make(*words):
-    """By itself, and not as a part of the make that runs the tests."""
-    env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
-    return subprocess.run(["make", *words], cwd=ROOT, env=env, text=True, capture_output=True, check=False)
+    return subprocess.run(["make", *words], cwd=ROOT, env=ENVIRONMENT, text=True, capture_output=True, check=False)
 
 
 @pytest.mark.parametrize("header, package", [("cmocka.h", "libcmocka-dev"), ("uv.h", "libuv1-dev"),
