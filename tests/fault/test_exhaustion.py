@@ -192,7 +192,7 @@ def test_several_users(limited):
     daemon = limited(1024)
     users = range(B, B + 5)
     for uid in users:
-        with contextlib.suppress(OSError, Closed, RpcError):  # there is no room for so many segments
+        with contextlib.suppress(OSError, Closed, RpcError):  # its last ones find no descriptor left
             sixteen_segments(daemon, uid)
     kept = [peer for uid in users for peer in asking(daemon, 200, 14, uid)]
     wait_until_served(daemon, None)
