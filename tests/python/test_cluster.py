@@ -13,7 +13,6 @@ from certificates import Authority
 from cluster import QUERY, Cluster, path_of
 from conftest import ROOT, Daemon
 from peer import wait_until
-from test_peer_cluster import ByEtcd
 
 import gpubufd
 import gpubufd.cluster
@@ -35,7 +34,7 @@ def machines(request, tmp_path, monkeypatch):
     for name in "01":
         os.mkdir(os.path.join(directory, name))
     etcd = etcds.Etcd() if request.param == "by etcd" else None
-    cluster = ByEtcd(start_daemon, Authority(tmp_path), etcd) if etcd else Cluster(start_daemon, Authority(tmp_path))
+    cluster = Cluster(start_daemon, Authority(tmp_path), etcd)
     try:
         a, b = cluster.start("a", "b", options=[QUERY])
         monkeypatch.setenv("GPUBUFD_PEER_SOCKET", path_of(a))

@@ -89,6 +89,12 @@ def test_a_worker_has_gone_and_its_daemon_lives(machines):
              lambda: f"left: {machines.list('a')}, {machines.list('b')}")
 
 
+def test_a_program_without_a_cluster(machines):
+    """It reads what is in its own daemon, and peers bring the rest."""
+    assert publish(machines, halves(machines), "x", **OPEN) == 2
+    assert_same(gd.load("x").compute(scheduler="threads"), sample())
+
+
 def test_the_machine_has_gone_too(machines):
     assert publish(machines, halves(machines), "x", **OPEN) == 2
     back = gd.load("x", client=machines.client)
