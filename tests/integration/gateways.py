@@ -3,13 +3,11 @@
 import json
 import shutil
 import tempfile
-import time
 
 import pytest
 
 import conftest
 from http_client import get
-from peer import DEADLINE
 
 
 @pytest.fixture
@@ -73,11 +71,3 @@ def metric(port, name):
         if line.startswith(name + " "):
             return int(line.split()[1])
     raise AssertionError(f"no metric {name}")
-
-
-def poll(condition):
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-    return True

@@ -13,7 +13,7 @@ import pytest
 
 import conftest
 from device import ROOT
-from gateways import aliases, flood, metric, pipelined, poll, served, shared_served  # noqa: F401  (two are fixtures)
+from gateways import aliases, flood, metric, pipelined, served, shared_served  # noqa: F401  (two are fixtures)
 from http_client import Connection, Live, UnixConnection, get, refusal
 from peer import DEADLINE, wait_until
 
@@ -191,9 +191,9 @@ def test_the_last_ten_minutes(served):
         answer = get(served.port, "/api/history").json()
         assert answer["step_ms"] == 5000 and len(answer["used"].get("host", [None] * 120)) == 120
         return [bytes for bytes in answer["used"].get("host", ()) if bytes is not None][-1:]
-    assert poll(lambda: last() and last()[0] >= 5000)
+    wait_until(lambda: last() and last()[0] >= 5000)
     used = next(device["used"] for device in get(served.port, "/api/snapshot").json()["devices"])
-    assert poll(lambda: last() == [used])
+    wait_until(lambda: last() == [used])
 
 
 def test_many_objects_come_in_slices(served):
@@ -514,7 +514,7 @@ def test_where_the_daemon_goes_away_and_comes_back(daemon_factory, gateway, dire
     live = Live(one.port)
     first = live.message()
     daemon.stop()
-    assert poll(lambda: get(one.port, "/healthz").status == 503)
+    wait_until(lambda: get(one.port, "/healthz").status == 503)
     for asked in ("/metrics", "/api/stats", "/api/snapshot", "/api/objects"):
         reply = get(one.port, asked)
         assert reply.status == 503 and "the daemon does not answer" in reply.text
@@ -533,11 +533,11 @@ def test_where_the_daemon_hangs(daemon, gateway):
     assert get(one.port, "/healthz").status == 200
     daemon.process.send_signal(signal.SIGSTOP)
     try:
-        assert poll(lambda: get(one.port, "/healthz").status == 503)
+        wait_until(lambda: get(one.port, "/healthz").status == 503)
         assert get(one.port, "/metrics").status == 503
     finally:
         daemon.process.send_signal(signal.SIGCONT)
-    assert poll(lambda: get(one.port, "/healthz").status == 200)
+    wait_until(lambda: get(one.port, "/healthz").status == 200)
     assert get(one.port, "/metrics").status == 200
 
 
@@ -574,7 +574,7 @@ def test_it_may_be_there_before_the_daemon(daemon_factory, gateway, directory):
     assert get(one.port, "/healthz").status == 503
     daemon_factory(socket_path=path)
     one.wait_for("connected instance=")
-    assert poll(lambda: get(one.port, "/healthz").status == 200)
+    wait_until(lambda: get(one.port, "/healthz").status == 200)
 
 
 # ---- live --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gateways import aliases, flood, metric, poll, served, shared_served  # noqa: F401  (two are fixtures)
+from gateways import aliases, flood, metric, served, shared_served  # noqa: F401  (two are fixtures)
 from http_client import Connection, Ended, Live, UnixConnection, get
 from peer import DEADLINE, wait_until
 
@@ -101,7 +101,7 @@ def test_the_oldest_half_request_makes_room(small):
         wait_until(lambda before=before: threads() > before)
         halves[-1].send(b"GET / HT")
     wait_until(lambda: unread(small.port) == 0)  # one with unread input goes last
-    assert poll(lambda: try_get(small.port) == 200)  # once the oldest has had its time to arrive
+    wait_until(lambda: try_get(small.port) == 200)  # once the oldest has had its time to arrive
     assert halves[0].ended()
     for connection in halves[1:]:  # they were not harmed
         connection.send(f"TP/1.1\r\nHost: {connection.host}\r\n\r\n".encode())
@@ -147,7 +147,7 @@ def test_half_requests_never_shut_metrics_out(served, count):
     for attacker in attackers:
         attacker.start()
     try:
-        assert poll(lambda: accepted(served.port) > count)
+        wait_until(lambda: accepted(served.port) > count)
         assert [scraped(served.port).status for _ in range(50)] == [200] * 50
     finally:
         stop.set()
@@ -209,7 +209,7 @@ def test_connections_are_limited(small):
     assert Live(small.port).handshake.status == 503
     for one in live:
         one.close()
-    assert poll(lambda: metric(small.port, "gpubufd_http_live_connections") == 0)
+    wait_until(lambda: metric(small.port, "gpubufd_http_live_connections") == 0)
     assert Live(small.port).handshake.status == 200
 
 
@@ -236,7 +236,7 @@ def test_half_a_request_does_not_stay(hasty, said):
     start = time.monotonic()
     connection = Connection(hasty.port)
     connection.send(said % hasty.port if b"%d" in said else said)
-    poll(connection.ended)
+    wait_until(connection.ended)
     assert 0.4 < time.monotonic() - start
 
 
@@ -284,7 +284,7 @@ def connections_at(port):
 def test_an_idle_connection_does_not_stay(hasty):
     """A minute; libmicrohttpd ends it after thirty seconds without a byte."""
     connection, start = idle_at(hasty.port)
-    poll(connection.ended)
+    wait_until(connection.ended)
     assert 0.9 < time.monotonic() - start
 
 
@@ -345,7 +345,7 @@ def test_nor_one_that_is_to_be_refused(daemon, gateway):
     start = time.monotonic()
     refused = Connection(small.port)
     refused.send(b"GET /metr")
-    poll(refused.ended)
+    wait_until(refused.ended)
     assert 0.8 < time.monotonic() - start
     for connection in live + busy:
         connection.close()
@@ -357,4 +357,4 @@ def test_hanging_up_at_each_step(shared_served):
         connection = Connection(shared_served.port)
         connection.send(request[:cut])
         connection.close()
-    assert poll(lambda: metric(shared_served.port, "gpubufd_http_connections") <= 4)
+    wait_until(lambda: metric(shared_served.port, "gpubufd_http_connections") <= 4)

@@ -258,8 +258,7 @@ def test_the_owner_is_killed_in_the_middle(cluster, percent):
     a.peer.process.wait()
 
 
-@pytest.mark.on_gpus
-@pytest.mark.parametrize("how", ["dies", "stalls"])
+@pytest.mark.parametrize("how", [pytest.param("dies", marks=pytest.mark.on_gpus), "stalls"])
 # RELIABILITY.md: Other machines 18
 def test_another_copy_takes_over(cluster, how):
     a, b, c = cluster.start("a", "b", "c", options=["--patience-ms=5000"])

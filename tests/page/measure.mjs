@@ -1,12 +1,8 @@
 // How fast the page is with many objects, in a real browser on this machine: the first paint, and how
-// long it keeps people waiting while it is updated. large.test.mjs holds it to bounds; by hand:
-//
-//     node tests/page/measure.mjs [--objects 100000] [--rate 1000] [--seconds 10] [--url http://…/]
+// long it keeps people waiting while it is updated. large.test.mjs holds it to bounds.
 
 import { performance } from 'node:perf_hooks'
-import { fileURLToPath } from 'node:url'
-import { Browser, until } from './browser.mjs'
-import { FakeDaemon } from './fake.mjs'
+import { until } from './browser.mjs'
 
 /** Runs in the page, ahead of its own scripts. */
 const watcher = `
@@ -71,8 +67,7 @@ export async function measure (browser, url, { objects, seconds = 5, begin = () 
     }
     await new Promise(resolve => setTimeout(resolve, 25))
   }
-  const took = (performance.now() - started) / 1000
-  const { inputs, frames } = await page.value('({ inputs: seen.inputs, frames: seen.frames.size })')
+  const inputs = await page.value('seen.inputs')
   const tasks = await page.endTrace()
   const delays = inputs.map(([, delay]) => delay)
   const result = {
@@ -81,48 +76,14 @@ export async function measure (browser, url, { objects, seconds = 5, begin = () 
     'all objects': first.all,
     'longest task, loading': Math.max(0, ...loading),
     'longest task, updating': Math.max(0, ...tasks),
-    'tasks over 50 ms, updating': tasks.filter(task => task > 50).length,
     'tasks seen': tasks.length,
     'frames a second': alone,
-    'frames a second, used': frames / took,
-    'input delay, median': percentile(delays, 0.5),
     'input delay, 99 of 100': percentile(delays, 0.99),
-    'input delay, longest': Math.max(0, ...delays),
     'inputs sent': sent.keydown + sent.pointermove + sent.wheel,
-    'keys sent': sent.keydown,
     'keys lost': sent.keydown - inputs.filter(([kind]) => kind === 'keydown').length,
     'how busy the machine is': Math.max(before, busy()),
     complaints: page.complaints
   }
   await page.close()
   return result
-}
-
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const option = (name, otherwise) => {
-    const at = process.argv.indexOf(`--${name}`)
-    return at < 0 ? otherwise : process.argv[at + 1]
-  }
-  const objects = Number(option('objects', 100000))
-  const rate = Number(option('rate', 1000))
-  const browser = await Browser.start()
-  try {
-    let url = option('url')
-    let daemon
-    if (!url) {
-      daemon = new FakeDaemon()
-      daemon.fill(objects)
-      daemon.connectSessions(50)
-      url = (await daemon.start()).url
-    }
-    const result = await measure(browser, url, {
-      objects, seconds: Number(option('seconds', 10)), begin: () => { if (daemon && rate) daemon.churn(rate) }
-    })
-    for (const [name, value] of Object.entries(result)) {
-      console.log(name.padEnd(28), typeof value === 'number' ? (Number.isInteger(value) ? value : value.toFixed(1)) : value.join() || 'none')
-    }
-    await daemon?.stop()
-  } finally {
-    await browser.stop()
-  }
 }

@@ -6,7 +6,7 @@ import { bytes, count, percent, span } from '../../client/gateway/page/format.js
 import { History } from '../../client/gateway/page/history.js'
 import { LINE, GAP, MemoryMap, markPrivate, warmth } from '../../client/gateway/page/map.js'
 import { Store, natural } from '../../client/gateway/page/store.js'
-import { FakeDaemon, random } from './fake.mjs'
+import { random } from './fake.mjs'
 
 const FIELDS = ['name', 'version', 'bytes', 'tier', 'device', 'uid', 'mode', 'leases', 'pinned', 'evict', 'when_short', 'age_ms', 'idle_ms', 'placements']
 const row = (name, version, more = {}) => ({
@@ -225,17 +225,4 @@ test('figures are read at a glance', () => {
   assert.deepEqual([0, 999, 1000, 1234567].map(n => plain(count(n))), ['0', '999', '1 000', '1 234 567'])
   assert.deepEqual([0, 59_400, 59_600, 3600_000, 48 * 3600_000].map(n => plain(span(n))), ['0 s', '59 s', '1 min', '1 h', '2 d'])
   assert.deepEqual([[0, 5], [1, 1000], [1, 3], [1, 0]].map(([a, b]) => plain(percent(a, b))), ['0 %', '<1 %', '33 %', '–'])
-})
-
-test('the fake daemon pages as the real one does', () => {
-  const daemon = new FakeDaemon()
-  daemon.fill(25)
-  const seen = []
-  let cursor = ''
-  do {
-    const { objects, cursor: next } = daemon.page(new URLSearchParams({ limit: 10, ...(cursor && { after: cursor }) }))
-    seen.push(...objects.map(each => each[1]))
-    cursor = next
-  } while (cursor)
-  assert.deepEqual(seen, [...daemon.objects.keys()])
 })

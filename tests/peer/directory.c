@@ -2,7 +2,7 @@
  * A directory in etcd on a pipe, for tests: reads commands from stdin, a line each, and tells on
  * stdout what comes of them and what the directory says by itself, in JSON, a line each.
  *
- *     directory --etcd URL… --node NAME [--root ROOT] [--ttl SECONDS] [--port PORT]
+ *     directory --etcd URL… --node NAME [--ttl SECONDS] [--port PORT]
  *               [--timeout MS] [--witness NODE]
  *               [--ca FILE --certificate FILE --key FILE]
  *     publish NAME VERSION BYTES SEEN | withdraw NAME REVISION | copied NAME REVISION VERSION
@@ -205,35 +205,37 @@ static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buffer)
 int main(int argc, char **argv)
 {
     static struct probe probe;
-    struct gb_peer_directory_etcd_settings settings = {
-        .host = "127.0.0.1", .port = 1, .events = {&probe, on_changed, on_state}};
+    struct gb_peer_directory_etcd_settings settings = {.host = "127.0.0.1",
+                                                       .events = {&probe, on_changed, on_state}};
     struct gb_error error;
-    int i;
+    unsigned port = 1;
+    const struct {
+        const char *name, **text;
+        unsigned *number;
+    } options[] = {
+        {"--node", &settings.node, NULL},
+        {"--ttl", NULL, &settings.ttl_s},
+        {"--port", NULL, &port},
+        {"--timeout", NULL, &settings.etcd.timeout_ms},
+        {"--witness", &probe.witness, NULL},
+        {"--ca", &settings.etcd.ca, NULL},
+        {"--certificate", &settings.etcd.certificate, NULL},
+        {"--key", &settings.etcd.key, NULL},
+    };
+    enum { OPTIONS = sizeof(options) / sizeof(options[0]) };
 
-    for (i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--etcd") == 0)
+    for (int i = 1; i + 1 < argc; i += 2) {
+        size_t which = 0;
+        while (which < OPTIONS && strcmp(argv[i], options[which].name) != 0)
+            which++;
+        if (which == OPTIONS)
             settings.etcd.endpoints[settings.etcd.endpoint_count++] = argv[i + 1];
-        else if (strcmp(argv[i], "--node") == 0)
-            settings.node = argv[i + 1];
-        else if (strcmp(argv[i], "--root") == 0)
-            settings.root = argv[i + 1];
-        else if (strcmp(argv[i], "--ttl") == 0)
-            settings.ttl_s = (unsigned)atoi(argv[i + 1]);
-        else if (strcmp(argv[i], "--port") == 0)
-            settings.port = (uint16_t)atoi(argv[i + 1]);
-        else if (strcmp(argv[i], "--timeout") == 0)
-            settings.etcd.timeout_ms = (unsigned)atoi(argv[i + 1]);
-        else if (strcmp(argv[i], "--witness") == 0)
-            probe.witness = argv[i + 1];
-        else if (strcmp(argv[i], "--ca") == 0)
-            settings.etcd.ca = argv[i + 1];
-        else if (strcmp(argv[i], "--certificate") == 0)
-            settings.etcd.certificate = argv[i + 1];
-        else if (strcmp(argv[i], "--key") == 0)
-            settings.etcd.key = argv[i + 1];
+        else if (options[which].text)
+            *options[which].text = argv[i + 1];
         else
-            return 2;
+            *options[which].number = (unsigned)atoi(argv[i + 1]);
     }
+    settings.port = (uint16_t)port;
     uv_loop_init(&probe.loop);
     if (gb_peer_directory_etcd_create(&probe.loop, &settings, &probe.directory, &error) < 0) {
         fprintf(stderr, "%s\n", error.message);

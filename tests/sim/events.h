@@ -20,7 +20,7 @@ struct event {
 
 static struct event *heap; /* the root is the earliest */
 static size_t heap_count, heap_room;
-static uint64_t now, last_event, event_count;
+static uint64_t now, last_event;
 
 static bool before(const struct event *a, const struct event *b)
 {

@@ -146,7 +146,7 @@ static struct gpubuf_client *machines;
 /* ---- etcd ---- */
 
 static double etcd_writes_until, etcd_tells_until;
-static uint64_t etcd_writes, etcd_events, etcd_bytes;
+static uint64_t etcd_writes, etcd_events;
 
 static void take(struct gpubuf_client *machine, const char *key, const char *value,
                  uint64_t revision)
@@ -188,7 +188,6 @@ static void on_written(void *user, uint64_t number)
         etcd_tells_until = (etcd_tells_until > (double)now ? etcd_tells_until : (double)now) +
                            SECOND / options.events;
         etcd_events++;
-        etcd_bytes += 320; /* bytes of JSON for such a key, as measured */
         at((uint64_t)(etcd_tells_until + options.latency), on_watch, &machines[i], number);
     }
 }
@@ -713,56 +712,38 @@ static void end_all(void)
     free(heap);
 }
 
-static int compare_times(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-
-    return left < right ? -1 : left > right;
-}
-
 /* Prints the results as one line of JSON. Times are those of the model's clock. */
 static void tell(void)
 {
-    double *times = malloc(options.machines * sizeof(*times));
-    double ideal = (double)options.bytes / options.rate;
     unsigned done = 0, dead = 0, failed = 0, depth = 0, leases = 0;
-    uint64_t most = 0;
+    double last = 0;
 
-    if (!times)
-        abort();
     for (unsigned i = 1; i < options.machines; i++) {
         const struct gpubuf_client *machine = &machines[i];
         dead += machine->dead;
         failed += machine->failures > 0;
         if (machine->dead || machine->done == 0)
             continue;
-        times[done++] = machine->done / SECOND;
+        done++;
+        last = machine->done > last ? machine->done : last;
         depth = machine->depth > depth ? machine->depth : depth;
-        most = machine->sent > most ? machine->sent : most;
         leases = machine->leases_most > leases ? machine->leases_most : leases;
     }
-    qsort(times, done, sizeof(*times), compare_times);
-    printf("{\"machines\":%u,\"bytes\":%" PRIu64 ",\"done\":%u,\"failed\":%u,\"dead\":%u,"
-           "\"one_s\":%.3f,\"half_s\":%.3f,\"all_s\":%.3f,\"owner_sent\":%.2f,"
-           "\"other_sent\":%.2f,\"owner_readers\":%u,\"other_readers\":%u,\"depth\":%u,"
-           "\"etcd_writes\":%" PRIu64 ",\"etcd_events\":%" PRIu64 ",\"etcd_bytes\":%" PRIu64
-           ",\"steps\":%" PRIu64 "}\n",
-           options.machines, options.bytes, done, failed, dead, ideal, done ? times[done / 2] : 0.0,
-           done ? times[done - 1] : 0.0, (double)machines[0].sent / (double)options.bytes,
-           (double)most / (double)options.bytes, machines[0].leases_most, leases, depth,
-           etcd_writes, etcd_events, etcd_bytes, event_count);
-    free(times);
+    printf("{\"done\":%u,\"failed\":%u,\"dead\":%u,\"all_s\":%.3f,\"owner_sent\":%.2f,"
+           "\"owner_readers\":%u,\"other_readers\":%u,\"depth\":%u,\"etcd_writes\":%" PRIu64
+           ",\"etcd_events\":%" PRIu64 "}\n",
+           done, failed, dead, last / SECOND, (double)machines[0].sent / (double)options.bytes,
+           machines[0].leases_most, leases, depth, etcd_writes, etcd_events);
 }
 
 static void read_options(int argc, char **argv)
 {
     static const char usage[] =
-        "usage: storm [-m MACHINES] [-b BYTES] [-c CONNECTIONS] [-d DEATHS] [-e EVENTS/s]\n"
-        "             [-r GBIT/s] [-s SEED] [-u]\n"
+        "usage: storm [-m MACHINES] [-b BYTES] [-c CONNECTIONS] [-d DEATHS] [-s SEED] [-u]\n"
         "-d  so many machines die in the first ten seconds\n"
         "-u  a machine serves all who ask at the same time\n";
 
-    for (int c; (c = getopt(argc, argv, "m:b:c:d:e:r:s:u")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "m:b:c:d:s:u")) != -1;) {
         double value = optarg ? strtod(optarg, NULL) : 1;
         if (c == '?' || value < 0) {
             fputs(usage, stderr);
@@ -780,12 +761,6 @@ static void read_options(int argc, char **argv)
             break;
         case 'd':
             options.deaths = (unsigned)value;
-            break;
-        case 'e':
-            options.events = value;
-            break;
-        case 'r':
-            options.rate = value * 1e9 / 8;
             break;
         case 's':
             options.seed = (uint64_t)value;
@@ -809,7 +784,6 @@ int main(int argc, char **argv)
     while (heap_count > 0) {
         struct event event = earliest();
         now = event.at;
-        event_count++;
         event.run(event.user, event.number);
     }
     tell();

@@ -109,27 +109,6 @@ TEST(test_content_comes_whole)
     end(ends);
 }
 
-TEST(test_many_at_a_time_in_any_order)
-{
-    enum { COUNT = 64, BYTES = 100000 };
-    struct ends ends = make();
-    struct result came[COUNT] = {{0}}, went[COUNT] = {{0}};
-    char *from = filled(COUNT * BYTES, 1), *to = calloc(COUNT, BYTES);
-
-    for (size_t i = 0; i < COUNT; i++)
-        assert_true(gb_peer_lane_receive(ends.in, i, to + i * BYTES, BYTES, on_result, &came[i]));
-    for (size_t i = COUNT; i-- > 0;)
-        assert_true(gb_peer_lane_send(ends.out, i, from + i * BYTES, BYTES, on_result, &went[i]));
-    for (size_t i = 0; i < COUNT; i++) {
-        wait_for(&came[i]);
-        assert_int_equal(came[i].status, 0);
-    }
-    assert_memory_equal(from, to, (size_t)COUNT * BYTES);
-    end(ends);
-    free(from);
-    free(to);
-}
-
 /* The receive of `awaited` bytes fails where `sent` is sent. */
 static void refuse(uint64_t tag, size_t sent, size_t awaited, const char *sentence)
 {

@@ -250,28 +250,4 @@ TEST(test_names_that_are_lost)
     gb_peer_view_end(&view);
 }
 
-TEST(test_names_in_order)
-{
-    struct gb_peer_view view = {0};
-    const char *after = "";
-    char key[32], before[32] = "";
-    int count = 0;
-
-    for (unsigned i = 0; i < 1000; i++) {
-        snprintf(key, sizeof(key), "names/%03u", i * 367 % 1000);
-        take(&view, key, OF_A, i + 1);
-    }
-    for (struct gb_peer_entry *entry; (entry = gb_peer_view_next(&view, after, false)); count++) {
-        snprintf(key, sizeof(key), "%03d", count);
-        assert_string_equal(entry->name, key);
-        strcpy(before, entry->name);
-        after = before;
-    }
-    assert_int_equal(count, 1000);
-    assert_string_equal(gb_peer_view_next(&view, "500", true)->name, "500");
-    assert_string_equal(gb_peer_view_next(&view, "5005", true)->name, "501");
-    assert_null(gb_peer_view_next(&view, "999", false));
-    gb_peer_view_end(&view);
-}
-
 RUN_TESTS(NULL, NULL)
