@@ -89,7 +89,8 @@ class Connection:
         taken, self.pending = self.pending, b""
         return taken
 
-    def reply(self, head=False):
+    def head(self):
+        """(status, headers)"""
         version, status, _ = self.line().decode().split(" ", 2)
         assert version == "HTTP/1.1"
         headers = {}
@@ -97,18 +98,26 @@ class Connection:
             name, value = line.decode().split(": ", 1)
             assert name.lower() not in headers, name
             headers[name.lower()] = value
+        return int(status), headers
+
+    def chunk(self):
+        """b"": there are no more"""
+        data = self.take(int(self.line(), 16))
+        assert self.take(2) == b"\r\n"
+        return data
+
+    def reply(self, head=False):
+        status, headers = self.head()
         body = b""
-        if not head and int(status) not in (101, 304):
+        if not head and status not in (101, 304):
             if headers.get("transfer-encoding") == "chunked":
-                while size := int(self.line(), 16):
-                    body += self.take(size)
-                    assert self.take(2) == b"\r\n"
-                assert self.take(2) == b"\r\n"
+                while data := self.chunk():
+                    body += data
             elif "content-length" in headers:
                 body = self.take(int(headers["content-length"]))
             else:
                 body = self.until_end()
-        return Reply(int(status), headers, body)
+        return Reply(status, headers, body)
 
     def request(self, path, method="GET", headers=(), body=b"", host=None):
         given = {"Host": host or self.host}
@@ -150,11 +159,7 @@ class Live(Connection):
         super().__init__(port)
         lines = "".join(f"{name}: {value}\r\n" for name, value in dict(headers).items())
         self.send(f"GET {path} HTTP/1.1\r\nHost: {self.host}\r\n{lines}\r\n".encode())
-        status = int(self.line().split()[1])
-        fields = {}
-        while line := self.line():
-            name, value = line.decode().split(": ", 1)
-            fields[name.lower()] = value
+        status, fields = self.head()
         self.handshake = Reply(status, fields, b"")
         self.text = b""
         if status == 200:
@@ -165,11 +170,10 @@ class Live(Connection):
         """The next message's fields; comments are passed over. None at the end."""
         while True:
             while b"\n\n" not in self.text:
-                size = int(self.line(), 16)
-                if size == 0:
+                data = self.chunk()
+                if not data:
                     return None
-                self.text += self.take(size)
-                assert self.take(2) == b"\r\n"
+                self.text += data
             block, self.text = self.text.split(b"\n\n", 1)
             if block != b":":
                 return dict(line.split(": ", 1) for line in block.decode().split("\n"))

@@ -105,27 +105,22 @@ def test_one_machine_without(cluster):
     assert failures(b) == 0  # of a machine without it nothing has failed
 
 
-LIBRARIES = {
+NO_UCX = {
     "UCX cannot be loaded: .*file too short": lambda path: path.write_bytes(b"no library"),
     "libucp.so.0 has no ucs_status_string": lambda path: path.symlink_to(test_device.BUILD / "lib" / "libgpubuf.so"),
+    "UCX cannot be used: No such device": None,
 }
 
 
-@pytest.mark.parametrize("sentence", LIBRARIES)
-def test_a_machine_without_the_library(cluster, tmp_path, monkeypatch, sentence):
-    LIBRARIES[sentence](tmp_path / "libucp.so.0")
+@pytest.mark.parametrize("sentence", NO_UCX)
+def test_a_machine_without_it_says_why_at_once(cluster, tmp_path, monkeypatch, sentence):
     with monkeypatch.context() as patch:
-        patch.setenv("LD_LIBRARY_PATH", f"{tmp_path}:{os.environ.get('LD_LIBRARY_PATH', '')}")
-        falls_back_at_once(cluster, sentence)
-
-
-def test_a_machine_without_a_device_for_it(cluster, monkeypatch):
-    monkeypatch.setenv("UCX_NET_DEVICES", "none")
-    falls_back_at_once(cluster, "UCX cannot be used: No such device")
-
-
-def falls_back_at_once(cluster, sentence):
-    a, b = cluster.start("a", "b", options=[UCX, QUERY])
+        if make_library := NO_UCX[sentence]:
+            make_library(tmp_path / "libucp.so.0")
+            patch.setenv("LD_LIBRARY_PATH", f"{tmp_path}:{os.environ.get('LD_LIBRARY_PATH', '')}")
+        else:
+            patch.setenv("UCX_NET_DEVICES", "none")
+        a, b = cluster.start("a", "b", options=[UCX, QUERY])
     for machine in (a, b):
         machine.peer.wait_for('no chunks by UCX why="' + sentence)
     with a.connect() as here, b.connect() as there:
