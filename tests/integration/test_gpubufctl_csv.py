@@ -12,6 +12,7 @@ READ = {
     "bom": (b'\xef\xbb\xbfa,b\n1,2\n', "int64,int64", b'a,b\n1,2\n'),
     "quoted newline": (b'a,b\n"x\ny",2\n', "utf8,int64", b'a,b\n"x\ny",2\n'),
     "quoted crlf": (b'a,b\n"x\r\ny",2\n', "utf8,int64", b'a,b\n"x\r\ny",2\n'),
+    "quoted cr": (b'a,b\n"x\ry",2\n', "utf8,int64", b'a,b\n"x\ry",2\n'),
     "quoted comma": (b'a,b\n"x,y",2\n', "utf8,int64", b'a,b\n"x,y",2\n'),
     "doubled quotes": (b'a\n"he said ""hi"""\n', "utf8", b'a\n"he said ""hi"""\n'),
     "blank lines": (b'a,b\n\n1,2\n\n', "int64,int64", b'a,b\n1,2\n'),
