@@ -41,7 +41,7 @@ def unknown_device(t):
 
 @check("two GPUs: objects on each, read on each", gpus=2)
 def two_gpus(t):
-    daemon = t.daemon(*(f"cuda:{i}:{t.capacity() // MIB}M" for i in range(2)))
+    daemon = t.daemon_of_two()
     count = t.mib(64, 4)
     for i in range(2):
         writer, reader = t.worker(daemon, i), t.worker(daemon, i)
@@ -54,7 +54,7 @@ def two_gpus(t):
 
 @check("two GPUs: a process that sees them in the other order finds the right one by its UUID", gpus=2)
 def reordered(t):
-    daemon = t.daemon(*(f"cuda:{i}:{t.capacity() // MIB}M" for i in range(2)))
+    daemon = t.daemon_of_two()
     writer = t.worker(daemon, 0)
     other = t.worker(daemon, 1, CUDA_VISIBLE_DEVICES="1,0")  # its 1 is our 0
     count = t.mib(16, 2)
@@ -67,7 +67,7 @@ def reordered(t):
 
 @check("two GPUs: an object on one that a process does not see cannot be mapped there", gpus=2)
 def hidden(t):
-    daemon = t.daemon(*(f"cuda:{i}:{t.capacity() // MIB}M" for i in range(2)))
+    daemon = t.daemon_of_two()
     writer = t.worker(daemon, 0)
     blind = t.worker(daemon, 0, CUDA_VISIBLE_DEVICES="1")
     count = t.mib(4, 2)
@@ -87,7 +87,7 @@ def hidden(t):
 
 @check("two GPUs: memory of one is read by a kernel on the other where they reach each other", gpus=2)
 def peer_read(t):
-    daemon = t.daemon(*(f"cuda:{i}:{t.capacity() // MIB}M" for i in range(2)))
+    daemon = t.daemon_of_two()
     writer, reader = t.worker(daemon, 0), t.worker(daemon, 1)
     if not reader.run("check_devices", "can_reach", 1, 0):
         t.skip("these GPUs do not reach each other's memory")
@@ -112,7 +112,7 @@ def can_reach(work, device, peer):
 
 @check("two GPUs: memory of one is refused where it is registered as the other's", gpus=2)
 def wrong_gpu(t):
-    daemon = t.daemon(*(f"cuda:{i}:{t.capacity() // MIB}M" for i in range(2)))
+    daemon = t.daemon_of_two()
     producer = t.worker(daemon, 0)
     uuid = producer.run("check_devices", "uuids")[1]
     producer.own_fd(4 * MIB, 1)

@@ -88,8 +88,7 @@ def map_both_ways(work):
 @check("an exported descriptor keeps the memory when its maker is gone")
 def descriptor_keeps(t):
     before = t.free()
-    daemon = t.daemon()
-    worker = t.worker(daemon)
+    daemon, worker = t.with_workers(1)
     worker.create("a", t.mib(128, 8))
     worker.kill()
     daemon.sessions(0)

@@ -7,8 +7,7 @@ from harness import ROOT, check, equal, expect
 
 @check("examples/raw_cuda.py publishes a column and another process opens it", seconds=120)
 def raw_example(t):
-    daemon = t.daemon()
-    reader = t.worker(daemon)
+    daemon, reader = t.with_workers(1)
     example = [sys.executable, ROOT / "examples" / "raw_cuda.py"]
     place = {"GPUBUFD_SOCKET": daemon.path}
     status, output = t.command(example + ["--put", "numbers", "1000"], 90, **place)

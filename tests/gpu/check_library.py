@@ -137,7 +137,7 @@ def lib_arrow(t):
 @check("libgpubuf, two GPUs: finds its GPU where it is another number, says so where it is hidden",
        gpus=2)
 def lib_devices(t):
-    daemon = t.daemon(*(f"cuda:{i}:{t.capacity() // MIB}M" for i in range(2)))
+    daemon = t.daemon_of_two()
     writer = client(t, daemon)
     count, seen = 4 * MIB, uuids(writer)
     for share in ("fd", "ipc"):

@@ -5,8 +5,7 @@ from harness import MIB, check, equal, expect
 
 @check("released, deleted and trimmed memory is free again")
 def memory_returns(t):
-    daemon = t.daemon()
-    writer, reader = t.worker(daemon), t.worker(daemon)
+    daemon, writer, reader = t.with_workers(2)
     before = t.free()
     count = t.mib(1024, 16)
     writer.put("a", count, 1)
@@ -23,8 +22,7 @@ def memory_returns(t):
 
 @check("an object that is deleted while it is read stays until the reader has finished")
 def deleted_while_read(t):
-    daemon = t.daemon()
-    writer, reader = t.worker(daemon), t.worker(daemon)
+    daemon, writer, reader = t.with_workers(2)
     before = t.free()
     count = t.mib(256, 8)
     writer.put("a", count, 5)
@@ -45,8 +43,7 @@ def deleted_while_read(t):
 
 @check("eviction: three times the capacity goes through, the GPU never gives more than the capacity")
 def eviction(t):
-    daemon = t.daemon()
-    writer, reader = t.worker(daemon), t.worker(daemon)
+    daemon, writer, reader = t.with_workers(2)
     before = t.free()
     pieces, count = 24, t.capacity() // 8
     least = before
@@ -70,8 +67,7 @@ def eviction(t):
 
 @check("what a reader has merely kept mapped is asked back when memory is short")
 def retired(t):
-    daemon = t.daemon()
-    writer, reader = t.worker(daemon), t.worker(daemon)
+    daemon, writer, reader = t.with_workers(2)
     count = t.capacity() // 2 + 2 * MIB
     writer.put("a", count, 1, evict="drop")
     writer.unmap()
@@ -90,8 +86,7 @@ def retired(t):
 
 @check("a reader is killed: its lease is gone, and so is the memory once it is deleted")
 def reader_killed(t):
-    daemon = t.daemon()
-    writer = t.worker(daemon)
+    daemon, writer = t.with_workers(1)
     before = t.free()
     count = t.mib(512, 16)
     writer.put("a", count, 1)
@@ -109,8 +104,7 @@ def reader_killed(t):
 
 @check("a writer is killed before it seals: its object was never there, its memory is free")
 def writer_killed_unsealed(t):
-    daemon = t.daemon()
-    reader = t.worker(daemon)
+    daemon, reader = t.with_workers(1)
     before = t.free()
     writer = t.worker(daemon)
     writer.create("a", t.mib(512, 16))
@@ -125,8 +119,7 @@ def writer_killed_unsealed(t):
 
 @check("a writer is killed after it has sealed: its object is read by processes that start later")
 def writer_killed_sealed(t):
-    daemon = t.daemon()
-    writer = t.worker(daemon)
+    daemon, writer = t.with_workers(1)
     count = t.mib(512, 16)
     writer.put("a", count, 11)
     writer.kill()

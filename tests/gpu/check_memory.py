@@ -8,8 +8,7 @@ from harness import MIB, check, equal, expect
 
 @check("two processes: what a kernel of one writes a kernel of the other reads")
 def two_processes(t):
-    daemon = t.daemon()
-    writer, reader = t.worker(daemon), t.worker(daemon)
+    daemon, writer, reader = t.with_workers(2)
     count = t.mib(64, 4)
     writer.put("a", count, 7)
     equal(reader.open("a")["bytes"], count)
@@ -20,8 +19,7 @@ def two_processes(t):
 
 @check("three processes: one makes, one makes more of it, two read both at the same time")
 def three_processes(t):
-    daemon = t.daemon()
-    first, second, third = (t.worker(daemon) for _ in range(3))
+    daemon, first, second, third = t.with_workers(3)
     count = t.mib(16, 2)
     first.put("x", count, 3)
     second.open("x")
@@ -37,8 +35,7 @@ def three_processes(t):
 
 @check("64 columns opened in one call, each with its own content")
 def many_columns(t):
-    daemon = t.daemon()
-    writer, reader = t.worker(daemon), t.worker(daemon)
+    daemon, writer, reader = t.with_workers(2)
     count, names = t.mib(1, 1) // 8, [f"c/{i}" for i in range(64)]
     for i, name in enumerate(names):
         writer.put(name, count, i + 1)
@@ -50,8 +47,7 @@ def many_columns(t):
 
 @check("copies into a reader's mapping are refused, and the content stays")
 def copies_refused(t):
-    daemon = t.daemon()
-    writer, reader = t.worker(daemon), t.worker(daemon)
+    daemon, writer, reader = t.with_workers(2)
     count = t.mib(8, 2)
     writer.put("a", count, 9)
     reader.open("a")
@@ -69,8 +65,7 @@ def copies_refused(t):
 
 @check("a kernel that writes to a reader's mapping fails in its own process, and nowhere else")
 def writing_kernel(t):
-    daemon = t.daemon()
-    writer, victim, bad = (t.worker(daemon) for _ in range(3))
+    daemon, writer, victim, bad = t.with_workers(3)
     count = t.mib(8, 2)
     writer.put("a", count, 9)
     for worker in (victim, bad):
@@ -90,8 +85,7 @@ def writing_kernel(t):
 
 @check("offsets and masks: a kernel reads columns, slices of them, and slices of slices")
 def slices(t):
-    daemon = t.daemon()
-    writer, reader = t.worker(daemon), t.worker(daemon)
+    daemon, writer, reader = t.with_workers(2)
     rows = 1000
     values = [float(3 * i + 1) for i in range(rows)]
     valid = [i % 7 != 2 and i % 11 != 5 for i in range(rows)]
@@ -119,8 +113,7 @@ def slices(t):
 
 @check("an array of two axes, and the range of its first that an alias is")
 def array_rows(t):
-    daemon = t.daemon()
-    writer, reader = t.worker(daemon), t.worker(daemon)
+    daemon, writer, reader = t.with_workers(2)
     writer.create("m", {"kind": "array", "dtype": "uint8", "shape": [64, 4096]})
     writer.fill("m", 2)
     writer.seal("m")
@@ -132,8 +125,7 @@ def array_rows(t):
 
 @check("memory that goes to another domain holds nothing of what was there")
 def scrubbed(t):
-    daemon = t.daemon()
-    worker = t.worker(daemon)
+    daemon, worker = t.with_workers(1)
     count = t.capacity() // 2
     for turn in range(4):
         worker.put("secret", count, 0xAA)
@@ -147,8 +139,7 @@ def scrubbed(t):
 
 @check("a segment's size is what the driver says, and buffers lie at multiples of 256 bytes")
 def alignment(t):
-    daemon = t.daemon()
-    worker = t.worker(daemon)
+    daemon, worker = t.with_workers(1)
     for i, count in enumerate((1, 255, 256, 4096, 3 * MIB + 5)):
         layout = worker.create(f"o{i}", count)["layout"]
         equal(layout["data"]["offset"] % 256, 0)
@@ -159,8 +150,7 @@ def alignment(t):
 
 @check("doubles arrive bit for bit")
 def bits(t):
-    daemon = t.daemon()
-    writer, reader = t.worker(daemon), t.worker(daemon)
+    daemon, writer, reader = t.with_workers(2)
     values = [0.1, -0.0, 1e308, 5e-324, float(2**53)]
     writer.create("d", {"kind": "array", "dtype": "float64", "shape": [len(values)]})
     writer.write_column("d", values)

@@ -7,8 +7,7 @@ OLD, NEW = 0x11, 0x22
 
 def begin(t):
     """A writer whose kernel stands at a gate, and whose object is sealed all the same."""
-    daemon = t.daemon()
-    writer, waiting, careless = (t.worker(daemon) for _ in range(3))
+    daemon, writer, waiting, careless = t.with_workers(3)
     count = t.mib(4, 1)
     writer.create("a", count)
     writer.fill("a", OLD)

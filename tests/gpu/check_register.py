@@ -20,8 +20,7 @@ def ipc_handle(uuid, text, count):
 
 @check("memory of cuMemCreate is registered by its descriptor, and outlives its producer")
 def adopted(t):
-    daemon = t.daemon()
-    reader = t.worker(daemon)
+    daemon, reader = t.with_workers(1)
     before = t.free()
     producer = t.worker()
     uuid = producer.connect(daemon.path)["devices"][0]["id"]
@@ -116,8 +115,7 @@ def stale(t):
 
 @check("share=ipc: objects of the daemon's own are opened by their handle, many in one segment")
 def daemon_ipc(t):
-    daemon = t.daemon()
-    writer, reader = t.worker(daemon), t.worker(daemon)
+    daemon, writer, reader = t.with_workers(2)
     count = 64 << 10
     for i in range(3):
         writer.put(f"a/{i}", count, i + 1, share="ipc")

@@ -247,6 +247,15 @@ class Case:
         self.daemons.append(Daemon(self, devices, options, path))
         return self.daemons[-1]
 
+    def daemon_of_two(self):
+        """A daemon with the first two GPUs."""
+        return self.daemon(*(f"cuda:{i}:{self.capacity() // MIB}M" for i in range(2)))
+
+    def with_workers(self, count):
+        """A daemon, and workers that are connected to it."""
+        daemon = self.daemon()
+        return daemon, *(self.worker(daemon) for _ in range(count))
+
     def worker(self, daemon=None, ordinal=0, start=True, python=None, **environment):
         """A process with a context on a device, connected to the daemon."""
         worker = Worker(self, self.environment(**environment), len(self.workers),
