@@ -20,7 +20,7 @@ from conftest import Daemon
 from peer import DEADLINE, Closed, Peer, RpcError, bytes_layout
 from restarts import Supervised
 
-pytestmark = [pytest.mark.root, pytest.mark.host_only("what runs out are descriptors of the host")]
+pytestmark = pytest.mark.root
 
 OWN, A, B = 1000, 1001, 1002
 MODES = [f"0{owner}{group}0" for owner in (0, 2, 4, 6) for group in (0, 2, 4, 6)]

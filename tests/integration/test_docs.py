@@ -53,7 +53,6 @@ def compare(told, got, path=""):
         assert told == got, (path, told, got)
 
 
-@pytest.mark.host_only("the exchanges speak of host memory")
 def test_the_exchanges(daemon):
     main, count = daemon.connect(), 0
     for fresh, messages in exchanges():

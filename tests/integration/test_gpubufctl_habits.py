@@ -129,7 +129,6 @@ def test_plain_digits(ctl):
     assert "12345 bytes" in on_terminal(ctl, "show", "b", env={"LC_ALL": "C"})[1]
 
 
-@pytest.mark.host_only("a GPU is a device that the daemon serves")
 def test_errors_in_words_of_the_command_line(ctl):
     path = ctl.file("f", b"x")
     ctl("put", "a", path)

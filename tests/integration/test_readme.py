@@ -25,7 +25,6 @@ def run(daemon, command, **options):
                           check=False, env={**os.environ, "GPUBUFD_SOCKET": daemon.path}, **options)
 
 
-@pytest.mark.host_only("the session starts a daemon for host memory")
 def test_session(tmp_path):
     """As it is when pasted, in one go, into a shell: its daemon included."""
     (block,) = blocks("console")
@@ -40,7 +39,6 @@ def test_session(tmp_path):
     assert (done.stdout, done.stderr, done.returncode) == ("".join(output), "", 0)
 
 
-@pytest.mark.host_only("the session starts a daemon for host memory")
 def test_program(daemon, tmp_path):
     (program,) = blocks("c")
     (tmp_path / "sum.c").write_text(program)
@@ -63,7 +61,6 @@ def test_program(daemon, tmp_path):
     run(daemon, [str(BUILD / "bin/gpubufctl"), "rm", "movies"])
 
 
-@pytest.mark.host_only("it looks at the memory by its pointer")
 def test_example_that_publishes(daemon):
     done = run(daemon, [str(BUILD / "bin/examples/publish"), "weather"])
     assert (done.stderr, done.returncode) == ("", 0)
