@@ -5,7 +5,7 @@
 
 A line for each check, and a table of figures beside those of peers in the same run; at the end a line that counts
 the checks. Workers (weights_worker.py) do what needs a process of its own: those that read are fresh, and have a
-context on the GPU before any clock runs. tests/interop and tests/python check the same on the host; fill.py and spread.py
+context on the GPU before any clock runs. tests/interop and tests/python check PyTorch on the host; fill.py and spread.py
 measure loading a file, publishing the next version, and models of many tensors.
 """
 
@@ -213,11 +213,12 @@ def gpu_fault(place):
     expect(place.one.is_ones("fault"), "others see the change")
 
 
-@check("JAX: trees and files (GPU)")
-def gpu_jax(place):
-    worker = place.fresh()
-    worker.jax_trees("gpu", str(place.files / "jax-gpu.safetensors"))
-    worker.stop()
+@check("JAX: trees and files, on the GPU and on the host")
+def jax(place):
+    for kind in ("gpu", "cpu"):
+        worker = place.fresh()
+        worker.jax_trees(kind, str(place.files / f"jax-{kind}.safetensors"))
+        worker.stop()
 
 
 @check("CuPy and numba take a bundle's tensors")
