@@ -182,6 +182,22 @@ def receive_expandable(queue, answers):
     answers.put(None)
 
 
+@check("PyTorch's own memory is shared without a copy, at its offset in the pool", on="gpu")
+def torch_shares(client, device):
+    torch = need("torch")
+    if not torch.cuda.is_available():
+        raise Skip("this PyTorch sees no GPU")
+    mine = [torch.full((1000,), value, dtype=torch.uint8, device="cuda") for value in (4, 5, 6)][1]
+    client.share_mine("mine", mine)
+    got = client["mine"]
+    equal(got[:3].copy_to_host(), [5, 5, 5])
+    mine.fill_(7)
+    torch.cuda.synchronize()
+    equal(got[:3].copy_to_host(), [7, 7, 7])
+    got.release()
+    client.delete("mine")
+
+
 @check("PyTorch's expandable segments: through a queue, put, and registered where one allocation has it", on="gpu")
 def torch_expandable(client, device):
     torch = need("torch")
