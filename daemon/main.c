@@ -6,7 +6,6 @@
 #include <sys/resource.h>
 
 #include "daemon/base/failpoint.h"
-#include "daemon/base/log.h"
 #include "daemon/config.h"
 #include "daemon/methods/methods.h"
 #include "daemon/serve/closer.h"

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "daemon/base/list.h"
+#include "proto/list.h"
 
 static struct gb_name *name_of(const struct gb_tree_node *node)
 {

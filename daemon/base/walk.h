@@ -6,7 +6,7 @@
 #ifndef GB_WALK_H
 #define GB_WALK_H
 
-#include "daemon/base/list.h"
+#include "proto/list.h"
 
 /* A list's walks are kept in a list of their own. */
 struct gb_walk {

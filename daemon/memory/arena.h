@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/base/list.h"
+#include "proto/list.h"
 
 #define GB_ARENA_GRANULE 256u
 

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <uv.h>
 
-#include "daemon/base/list.h"
+#include "proto/list.h"
 
 /* Embedded in the struct that the job is about. Belongs to the mover from gb_mover_submit() until
    `done` is called. */

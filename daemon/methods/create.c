@@ -3,7 +3,6 @@
 #include "daemon/methods/live.h"
 #include "daemon/methods/reply.h"
 #include "daemon/methods/space.h"
-#include "daemon/methods/task.h"
 
 static const struct gb_field create_fields[] = {
     GB_FIELD(struct gb_create_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),

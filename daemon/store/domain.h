@@ -15,9 +15,9 @@
 #include <sys/types.h>
 
 #include "daemon/base/hash.h"
-#include "daemon/base/list.h"
 #include "daemon/memory/arena.h"
 #include "daemon/memory/device.h"
+#include "proto/list.h"
 
 struct gb_domain_key {
     struct gb_device *device;

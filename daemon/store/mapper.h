@@ -3,7 +3,7 @@
 #define GB_MAPPER_H
 
 #include "daemon/base/hash.h"
-#include "daemon/base/list.h"
+#include "proto/list.h"
 
 struct gb_segment;
 struct gb_store;

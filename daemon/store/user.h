@@ -14,8 +14,8 @@
 #include <sys/types.h>
 
 #include "daemon/base/hash.h"
-#include "daemon/base/list.h"
 #include "daemon/store/quota.h"
+#include "proto/list.h"
 
 enum gb_stock_kind {
     GB_STOCK_OPEN,   /* open in the daemon: of sessions and segments, received, and to be sent */

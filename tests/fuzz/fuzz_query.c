@@ -302,8 +302,8 @@ static void connect_one(struct gb_peer_query *query)
 static void stop(struct gb_peer_query *query)
 {
     any_may_go = true;
-    while (query->askers)
-        end(query->askers);
+    GB_LIST_EACH(&query->askers, struct asker, asker, of_query)
+        end(asker);
     any_may_go = false;
 }
 

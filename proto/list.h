@@ -83,6 +83,10 @@ static inline void gb_list_move(struct gb_link *from, struct gb_link *to)
     gb_list_init(from);
 }
 
+/* The first of the structs that a list is of, by the member that links them; NULL: none. */
+#define GB_LIST_FIRST(head, type, member)                                                          \
+    (gb_list_empty(head) ? NULL : GB_CONTAINER((head)->next, type, member))
+
 /* Walks the structs that a list is of, by the member that links them. The current one may be
    removed meanwhile, but not the next one. */
 #define GB_LIST_EACH(head, type, item, member)                                                     \
