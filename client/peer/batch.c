@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In the list of those that wait, then in that of those that are sent. */
 struct gb_peer_change {
-    struct gb_peer_change *next, **here; /* `here`: while it waits */
-    struct gb_peer_batch *batch;
+    struct gb_link link; /* of those that wait, then of those that are sent */
+    bool sent;
     char *key, *compare, *operation, *otherwise; /* NULL: no comparison; nothing otherwise */
     gb_peer_changed_cb callback;                 /* NULL: cancelled */
     void *user;
@@ -15,6 +14,7 @@ struct gb_peer_change {
 
 static void change_free(struct gb_peer_change *change)
 {
+    gb_list_remove(&change->link);
     free(change->key);
     free(change->compare);
     free(change->operation);
@@ -22,63 +22,40 @@ static void change_free(struct gb_peer_change *change)
     free(change);
 }
 
-/* ---- those that wait ---- */
-
-static void push(struct gb_peer_batch *batch, struct gb_peer_change *change)
-{
-    if (!batch->waiting)
-        batch->end = &batch->waiting;
-    change->here = batch->end;
-    *change->here = change;
-    batch->end = &change->next;
-}
-
-static void pull(struct gb_peer_change *change)
-{
-    *change->here = change->next;
-    if (change->next)
-        change->next->here = change->here;
-    else
-        change->batch->end = change->here;
-    change->next = NULL;
-    change->here = NULL;
-}
-
 /* ---- a transaction ---- */
 
 static bool is_sent(const struct gb_peer_batch *batch, const char *key)
 {
-    const struct gb_peer_change *change = batch->sent;
-
-    while (change && strcmp(change->key, key) != 0)
-        change = change->next;
-    return change;
+    GB_LIST_EACH(&batch->sent, const struct gb_peer_change, change, link)
+        if (strcmp(change->key, key) == 0)
+            return true;
+    return false;
 }
 
 /* Takes changes that wait, in turn, up to one of a key that is there already. */
 static void fill(struct gb_peer_batch *batch)
 {
-    struct gb_peer_change *change, **end = &batch->sent;
     unsigned count = 0;
 
-    while ((change = batch->waiting) && count < GB_PEER_BATCH_CHANGES &&
-           !is_sent(batch, change->key)) {
-        pull(change);
-        *end = change;
-        end = &change->next;
+    GB_LIST_EACH(&batch->waiting, struct gb_peer_change, change, link) {
+        if (count == GB_PEER_BATCH_CHANGES || is_sent(batch, change->key))
+            break;
+        gb_list_remove(&change->link);
+        gb_list_append(&batch->sent, &change->link);
+        change->sent = true;
         count++;
     }
     batch->apart = count == 1; /* or one that is refused would be asked for twice */
 }
 
-/* Writes NAME:[…] of what a change has at `offset`, without those that have nothing there. */
-static void write_list(struct gb_writer *body, const char *name,
-                       const struct gb_peer_change *change, size_t offset)
+/* Writes NAME:[…] of what changes have at `offset`, without those that have nothing there. */
+static void write_list(struct gb_writer *body, const char *name, const struct gb_peer_batch *batch,
+                       size_t offset)
 {
     const char *comma = "";
 
     gb_write_format(body, "\"%s\":[", name);
-    for (; change; change = change->next) {
+    GB_LIST_EACH(&batch->sent, const struct gb_peer_change, change, link) {
         const char *text = *(char *const *)((const char *)change + offset);
         if (!text)
             continue;
@@ -105,23 +82,23 @@ static void on_answered(void *user, int code, struct gb_json value, struct gb_po
 /* False: memory is out. */
 static bool send_changes(struct gb_peer_batch *batch)
 {
-    const struct gb_peer_change *change = batch->sent;
+    const char *comma = "";
     struct gb_writer body;
 
     gb_writer_init(&body, 0);
     gb_write_char(&body, '{');
     if (batch->apart) {
         GB_WRITE_LITERAL(&body, "\"success\":[");
-        for (; change; change = change->next) {
+        GB_LIST_EACH(&batch->sent, const struct gb_peer_change, change, link) {
+            gb_write_text(&body, comma);
             write_apart(&body, change);
-            if (change->next)
-                gb_write_char(&body, ',');
+            comma = ",";
         }
         gb_write_char(&body, ']');
     } else {
-        write_list(&body, "compare", change, offsetof(struct gb_peer_change, compare));
+        write_list(&body, "compare", batch, offsetof(struct gb_peer_change, compare));
         gb_write_char(&body, ',');
-        write_list(&body, "success", change, offsetof(struct gb_peer_change, operation));
+        write_list(&body, "success", batch, offsetof(struct gb_peer_change, operation));
     }
     gb_write_char(&body, '}');
     return gb_peer_etcd_call(batch->etcd, "kv/txn", &body, on_answered, batch);
@@ -131,18 +108,10 @@ static bool send_changes(struct gb_peer_batch *batch)
    not sent. */
 static bool go_on(struct gb_peer_batch *batch)
 {
-    if (batch->sent || !batch->waiting)
+    if (!gb_list_empty(&batch->sent) || gb_list_empty(&batch->waiting))
         return true;
     fill(batch);
     return send_changes(batch);
-}
-
-static void drop_first(struct gb_peer_change **list)
-{
-    struct gb_peer_change *change = *list;
-
-    *list = change->next;
-    change_free(change);
 }
 
 /* The outcome of a change, for which the answer has `response`. */
@@ -164,12 +133,13 @@ static void end_sent(struct gb_peer_batch *batch, int code, struct gb_json answe
     uint64_t revision = gb_peer_etcd_revision(answer);
     struct gb_json responses = gb_peer_etcd_member(answer, "responses"), response;
     struct gb_json_walk walk = {0};
+    struct gb_peer_change *change;
     struct gb_error cut;
 
     if (responses.text && gb_json_type(responses) == GB_JSON_ARRAY)
         walk = gb_json_walk(responses);
-    for (; batch->sent; drop_first(&batch->sent)) {
-        struct gb_peer_change *change = batch->sent;
+    for (; (change = GB_LIST_FIRST(&batch->sent, struct gb_peer_change, link));
+         change_free(change)) {
         gb_peer_changed_cb callback = change->callback;
         struct gb_json value = {0};
 
@@ -222,7 +192,7 @@ struct gb_peer_change *gb_peer_batch_add(struct gb_peer_batch *batch, const char
     bool taken = false;
 
     if (change) {
-        *change = (struct gb_peer_change){.batch = batch, .callback = callback, .user = user};
+        *change = (struct gb_peer_change){.callback = callback, .user = user};
         change->key = strdup(key);
         taken = change->key && take_text(&texts->compare, &change->compare) &&
                 take_text(&texts->operation, &change->operation) && change->operation &&
@@ -236,10 +206,10 @@ struct gb_peer_change *gb_peer_batch_add(struct gb_peer_batch *batch, const char
             change_free(change);
         return NULL;
     }
-    push(batch, change);
+    gb_list_append(&batch->waiting, &change->link);
     if (go_on(batch))
         return change;
-    drop_first(&batch->sent); /* it alone: others would have been sent before */
+    change_free(change); /* it alone was to be sent: others would have been before */
     return NULL;
 }
 
@@ -248,16 +218,14 @@ void gb_peer_change_cancel(struct gb_peer_change *change)
     if (!change)
         return;
     change->callback = NULL;
-    if (!change->here)
-        return; /* it is freed with the answer */
-    pull(change);
-    change_free(change);
+    if (!change->sent) /* else it is freed with the answer */
+        change_free(change);
 }
 
 void gb_peer_batch_end(struct gb_peer_batch *batch)
 {
-    while (batch->sent)
-        drop_first(&batch->sent);
-    while (batch->waiting)
-        drop_first(&batch->waiting);
+    GB_LIST_EACH(&batch->sent, struct gb_peer_change, change, link)
+        change_free(change);
+    GB_LIST_EACH(&batch->waiting, struct gb_peer_change, change, link)
+        change_free(change);
 }

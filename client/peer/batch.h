@@ -18,6 +18,7 @@
 #define GB_PEER_BATCH_H
 
 #include "client/peer/etcd.h"
+#include "proto/list.h"
 
 enum {
     /* Changes in a transaction. etcd takes 128 operations, and counts those of a transaction within
@@ -31,9 +32,9 @@ struct gb_peer_change;
 /* Zeroed but for `etcd`. */
 struct gb_peer_batch {
     struct gb_peer_etcd *etcd;
-    struct gb_peer_change *waiting, **end; /* in turn */
-    struct gb_peer_change *sent;           /* in the transaction under way, in its order; or NULL */
-    bool apart;                            /* each of them is a transaction within */
+    struct gb_link waiting; /* struct gb_peer_change, in turn */
+    struct gb_link sent;    /* those in the transaction under way, in its order */
+    bool apart;             /* each of them is a transaction within */
 };
 
 /* As gb_peer_etcd_cb. `code` 0: the change is done; `revision` is that of the transaction, which

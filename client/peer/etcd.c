@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/list.h"
+
 /* The largest answer, and the largest line of a stream. */
 #define REPLY_MOST (32u << 20)
 
@@ -12,17 +14,14 @@ struct gb_peer_etcd {
     CURLM *multi;
     uv_timer_t timer;
     struct curl_slist *headers;
-    char *endpoints[GB_PEER_ETCD_ENDPOINTS];
-    size_t endpoint_count, current;
-    char *ca, *certificate, *key;
-    unsigned timeout_ms;
-    struct gb_peer_figures *figures;
-    struct gb_peer_etcd_call *calls; /* that have begun, newest first */
+    struct gb_peer_etcd_settings settings;
+    size_t current;       /* endpoint */
+    struct gb_link calls; /* struct gb_peer_etcd_call: that have begun, newest first */
 };
 
 struct gb_peer_etcd_call {
     struct gb_peer_etcd *etcd;
-    struct gb_peer_etcd_call *next, **here; /* NULL: it has not begun */
+    struct gb_link of_etcd;
     CURL *easy;
     char url_path[64];
     char *body;
@@ -142,10 +141,7 @@ static void call_free(struct gb_peer_etcd_call *call)
 {
     struct gb_peer_etcd *etcd = call->etcd;
 
-    if (call->here)
-        *call->here = call->next;
-    if (call->next)
-        call->next->here = call->here;
+    gb_list_remove(&call->of_etcd);
     if (call->easy) {
         curl_multi_remove_handle(etcd->multi, call->easy);
         curl_easy_cleanup(call->easy);
@@ -165,8 +161,8 @@ static bool easy_prepare(struct gb_peer_etcd_call *call)
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* also if the environment names a proxy */
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)etcd->timeout_ms);
-    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, call->stream ? 0L : (long)etcd->timeout_ms);
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)etcd->settings.timeout_ms);
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, call->stream ? 0L : (long)etcd->settings.timeout_ms);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, 5L);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 2L);
@@ -179,24 +175,28 @@ static bool easy_prepare(struct gb_peer_etcd_call *call)
     curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->why);
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    if (r == CURLE_OK && etcd->ca)
-        r = curl_easy_setopt(easy, CURLOPT_CAINFO, etcd->ca);
-    if (r == CURLE_OK && etcd->certificate)
-        r = curl_easy_setopt(easy, CURLOPT_SSLCERT, etcd->certificate);
-    if (r == CURLE_OK && etcd->key)
-        r = curl_easy_setopt(easy, CURLOPT_SSLKEY, etcd->key);
+    if (r == CURLE_OK && etcd->settings.ca)
+        r = curl_easy_setopt(easy, CURLOPT_CAINFO, etcd->settings.ca);
+    if (r == CURLE_OK && etcd->settings.certificate)
+        r = curl_easy_setopt(easy, CURLOPT_SSLCERT, etcd->settings.certificate);
+    if (r == CURLE_OK && etcd->settings.key)
+        r = curl_easy_setopt(easy, CURLOPT_SSLKEY, etcd->settings.key);
     return r == CURLE_OK;
 }
 
 /* Sends the request to call->endpoint. The easy handle must not be in the multi handle. */
 static bool call_send(struct gb_peer_etcd_call *call)
 {
-    const char *endpoint = call->etcd->endpoints[call->endpoint];
+    const char *endpoint = call->etcd->settings.endpoints[call->endpoint];
+    size_t length = strlen(endpoint);
     char url[512];
 
     call->tries++;
     gb_writer_reset(&call->received);
-    if ((size_t)snprintf(url, sizeof(url), "%s/v3/%s", endpoint, call->url_path) >= sizeof(url))
+    if (length > 0 && endpoint[length - 1] == '/')
+        length--;
+    if ((size_t)snprintf(url, sizeof(url), "%.*s/v3/%s", (int)length, endpoint, call->url_path) >=
+        sizeof(url))
         return false;
     return curl_easy_setopt(call->easy, CURLOPT_URL, url) == CURLE_OK &&
            curl_multi_add_handle(call->etcd->multi, call->easy) == CURLM_OK;
@@ -214,11 +214,7 @@ static bool call_begin(struct gb_peer_etcd_call *call)
         call->easy = NULL;
         return false;
     }
-    call->next = etcd->calls;
-    call->here = &etcd->calls;
-    if (call->next)
-        call->next->here = &call->next;
-    etcd->calls = call;
+    gb_list_prepend(&etcd->calls, &call->of_etcd);
     return true;
 }
 
@@ -295,7 +291,7 @@ static int answer_read(struct gb_peer_etcd_call *call, const char *text, size_t 
                        struct gb_pool *pool, struct gb_json *value, uint64_t *grpc,
                        struct gb_error *error)
 {
-    const char *endpoint = call->etcd->endpoints[call->endpoint];
+    const char *endpoint = call->etcd->settings.endpoints[call->endpoint];
     struct gb_json refused, message, code;
     struct gb_string said = {"no reason given", 15};
     struct gb_error unread;
@@ -325,7 +321,7 @@ static void call_end(struct gb_peer_etcd_call *call, int code, struct gb_json va
                      struct gb_pool *pool, const struct gb_error *error)
 {
     struct gb_peer_etcd *etcd = call->etcd;
-    struct gb_peer_figures *figures = etcd->figures;
+    struct gb_peer_figures *figures = etcd->settings.figures;
 
     if (figures && !call->stream) {
         figures->etcd_requests++;
@@ -342,11 +338,11 @@ static void call_end(struct gb_peer_etcd_call *call, int code, struct gb_json va
 static bool call_again(struct gb_peer_etcd_call *call)
 {
     struct gb_peer_etcd *etcd = call->etcd;
-    size_t next = (call->endpoint + 1) % etcd->endpoint_count;
+    size_t next = (call->endpoint + 1) % etcd->settings.endpoint_count;
 
     if (etcd->current == call->endpoint)
         etcd->current = next;
-    if (call->stream || call->tries >= etcd->endpoint_count)
+    if (call->stream || call->tries >= etcd->settings.endpoint_count)
         return false;
     call->endpoint = next;
     return call_send(call);
@@ -364,7 +360,7 @@ static bool tls_failed(CURLcode result)
 /* The transfer is over: with an answer, or with libcurl's failure. */
 static void call_done(struct gb_peer_etcd_call *call, CURLcode result)
 {
-    const char *endpoint = call->etcd->endpoints[call->endpoint];
+    const char *endpoint = call->etcd->settings.endpoints[call->endpoint];
     struct gb_json value = {0};
     struct gb_pool pool = {0};
     struct gb_error error = {0};
@@ -435,9 +431,7 @@ static bool stream_line(struct gb_peer_etcd_call *call)
 /* Delivers a line of some stream that has one. */
 static bool any_line(struct gb_peer_etcd *etcd)
 {
-    struct gb_peer_etcd_call *call;
-
-    for (call = etcd->calls; call; call = call->next)
+    GB_LIST_EACH(&etcd->calls, struct gb_peer_etcd_call, call, of_etcd)
         if (call->stream && stream_line(call))
             return true; /* the list may have changed */
     return false;
@@ -463,42 +457,20 @@ static void drive(struct gb_peer_etcd *etcd)
 
 /* ---- the client ---- */
 
-static bool keep(char **out, const char *text)
-{
-    *out = text ? strdup(text) : NULL;
-    return *out || !text;
-}
-
 static void on_closed(uv_handle_t *handle)
 {
     struct gb_peer_etcd *etcd = handle->data;
-    size_t i;
 
-    for (i = 0; i < etcd->endpoint_count; i++)
-        free(etcd->endpoints[i]);
-    free(etcd->ca);
-    free(etcd->certificate);
-    free(etcd->key);
     curl_slist_free_all(etcd->headers);
     free(etcd);
     curl_global_cleanup();
 }
 
-static bool prepare(struct gb_peer_etcd *etcd, const struct gb_peer_etcd_settings *settings)
+static bool prepare(struct gb_peer_etcd *etcd)
 {
-    size_t i, length;
-
-    for (i = 0; i < settings->endpoint_count; i++, etcd->endpoint_count++) {
-        if (!keep(&etcd->endpoints[i], settings->endpoints[i]))
-            return false;
-        length = strlen(etcd->endpoints[i]);
-        if (length && etcd->endpoints[i][length - 1] == '/')
-            etcd->endpoints[i][length - 1] = '\0';
-    }
     etcd->headers = curl_slist_append(NULL, "Content-Type: application/json");
     etcd->multi = curl_multi_init();
-    if (!etcd->headers || !etcd->multi || !keep(&etcd->ca, settings->ca) ||
-        !keep(&etcd->certificate, settings->certificate) || !keep(&etcd->key, settings->key))
+    if (!etcd->headers || !etcd->multi)
         return false;
     curl_multi_setopt(etcd->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
     curl_multi_setopt(etcd->multi, CURLMOPT_SOCKETDATA, etcd);
@@ -521,11 +493,10 @@ int gb_peer_etcd_create(uv_loop_t *loop, const struct gb_peer_etcd_settings *set
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "etcd: out of memory");
     }
     etcd->loop = loop;
-    etcd->figures = settings->figures;
-    etcd->timeout_ms = settings->timeout_ms;
+    etcd->settings = *settings;
     etcd->timer.data = etcd;
     uv_timer_init(loop, &etcd->timer);
-    if (!prepare(etcd, settings)) {
+    if (!prepare(etcd)) {
         gb_peer_etcd_destroy(etcd);
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "etcd: out of memory");
     }
@@ -537,8 +508,8 @@ void gb_peer_etcd_destroy(struct gb_peer_etcd *etcd)
 {
     if (!etcd)
         return;
-    while (etcd->calls)
-        call_free(etcd->calls);
+    GB_LIST_EACH(&etcd->calls, struct gb_peer_etcd_call, call, of_etcd)
+        call_free(call);
     if (etcd->multi)
         curl_multi_cleanup(etcd->multi);
     uv_close((uv_handle_t *)&etcd->timer, on_closed);
@@ -546,7 +517,7 @@ void gb_peer_etcd_destroy(struct gb_peer_etcd *etcd)
 
 const char *gb_peer_etcd_endpoint(const struct gb_peer_etcd *etcd)
 {
-    return etcd->endpoints[etcd->current];
+    return etcd->settings.endpoints[etcd->current];
 }
 
 /* ---- what requests and answers are made of ---- */

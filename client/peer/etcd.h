@@ -23,9 +23,9 @@
 
 enum { GB_PEER_ETCD_ENDPOINTS = 16 };
 
+/* The strings outlive the client. */
 struct gb_peer_etcd_settings {
-    const char *endpoints
-        [GB_PEER_ETCD_ENDPOINTS]; /* "https://a:2379"; borrowed by gb_peer_etcd_create only */
+    const char *endpoints[GB_PEER_ETCD_ENDPOINTS]; /* "https://a:2379" */
     size_t endpoint_count;
     const char *ca, *certificate, *key; /* files; NULL: the system's authorities; no certificate */
     unsigned timeout_ms;                /* of a request at one endpoint */

@@ -22,11 +22,8 @@ static void start_next(struct gb_peer_fetches *fetches);
 static void free_fetch(struct gb_peer_fetch *fetch)
 {
     struct gb_peer_fetches *fetches = fetch->fetches;
-    struct gb_peer_fetch **place = &fetches->first;
 
-    while (*place != fetch)
-        place = &(*place)->next;
-    *place = fetch->next;
+    gb_list_remove(&fetch->of_all);
     fetches->count -= fetch->step >= GB_PEER_FETCH_QUEUED;
     fetches->active -= fetch->step >= GB_PEER_FETCH_OPENING;
     fetch->owner->active -= fetch->step >= GB_PEER_FETCH_OPENING;
@@ -69,7 +66,6 @@ static void say_failed(const struct gb_peer_fetch *fetch, const char *sentence)
 static struct gb_peer_fetch *make(struct gb_peer_fetches *fetches, const char *name,
                                   uint64_t request, struct gb_peer_fetch_user *owner)
 {
-    struct gb_peer_fetch **place = &fetches->first;
     struct gb_peer_fetch *fetch = calloc(1, sizeof(*fetch) + strlen(name) + 1);
 
     if (!fetch)
@@ -78,9 +74,7 @@ static struct gb_peer_fetch *make(struct gb_peer_fetches *fetches, const char *n
     fetch->request = request;
     fetch->owner = owner;
     strcpy(fetch->name, name);
-    while (*place)
-        place = &(*place)->next;
-    *place = fetch;
+    gb_list_append(&fetches->all, &fetch->of_all);
     return fetch;
 }
 
@@ -364,7 +358,7 @@ static struct gb_peer_fetch *next_fetch(const struct gb_peer_fetches *fetches)
 {
     struct gb_peer_fetch *best = NULL;
 
-    for (struct gb_peer_fetch *fetch = fetches->first; fetch; fetch = fetch->next) {
+    GB_LIST_EACH(&fetches->all, struct gb_peer_fetch, fetch, of_all) {
         unsigned own = fetch->owner->active;
         if (fetch->step == GB_PEER_FETCH_QUEUED &&
             2 * own < ACTIVE_MOST - (fetches->active - own) && (!best || own < best->owner->active))
@@ -404,6 +398,15 @@ static struct gb_peer_fetch_user *find_owner(struct gb_peer_fetches *fetches, ui
     return owner;
 }
 
+/* The fetch of that name that is not ending; NULL: none. */
+static struct gb_peer_fetch *find(const struct gb_peer_fetches *fetches, const char *name)
+{
+    GB_LIST_EACH(&fetches->all, struct gb_peer_fetch, fetch, of_all)
+        if (fetch->step != GB_PEER_FETCH_ENDING && strcmp(fetch->name, name) == 0)
+            return fetch;
+    return NULL;
+}
+
 static void enqueue(struct gb_peer_fetch *fetch)
 {
     fetch->step = GB_PEER_FETCH_QUEUED;
@@ -415,10 +418,8 @@ void gb_peer_fetches_want(struct gb_peer_fetches *fetches, const char *name, uin
                           uint64_t uid)
 {
     struct gb_peer_fetch_user *owner = find_owner(fetches, uid);
-    struct gb_peer_fetch *fetch = fetches->first;
+    struct gb_peer_fetch *fetch = find(fetches, name);
 
-    while (fetch && (fetch->step == GB_PEER_FETCH_ENDING || strcmp(fetch->name, name) != 0))
-        fetch = fetch->next;
     if (fetch)
         fetch->request = request;
     else if (owner && fetches->count < WAITING_MOST)
@@ -435,7 +436,7 @@ void gb_peer_fetches_again(struct gb_peer_fetches *fetches, const char *name)
     bool starting = fetches->starting;
 
     fetches->starting = true; /* so that none ends meanwhile */
-    for (struct gb_peer_fetch *fetch = fetches->first; fetch; fetch = fetch->next)
+    GB_LIST_EACH(&fetches->all, struct gb_peer_fetch, fetch, of_all)
         if (fetch->step == GB_PEER_FETCH_ABSENT && (!name || strcmp(fetch->name, name) == 0))
             enqueue(fetch);
     fetches->starting = starting;
@@ -447,8 +448,7 @@ void gb_peer_fetches_leave(struct gb_peer_fetches *fetches, uint64_t request)
     bool starting = fetches->starting;
 
     fetches->starting = true; /* none of those that end now */
-    for (struct gb_peer_fetch *fetch = fetches->first, *next; fetch; fetch = next) {
-        next = fetch->next;
+    GB_LIST_EACH(&fetches->all, struct gb_peer_fetch, fetch, of_all) {
         if (!fetch->request || (request && fetch->request != request))
             continue;
         fetch->request = 0;
@@ -461,15 +461,13 @@ void gb_peer_fetches_leave(struct gb_peer_fetches *fetches, uint64_t request)
 void gb_peer_fetches_stop(struct gb_peer_fetches *fetches)
 {
     fetches->starting = true;
-    for (struct gb_peer_fetch *fetch = fetches->first, *next; fetch; fetch = next) {
-        next = fetch->next;
+    GB_LIST_EACH(&fetches->all, struct gb_peer_fetch, fetch, of_all)
         (void)end(fetch);
-    }
 }
 
 void gb_peer_fetches_changed(struct gb_peer_fetches *fetches, const char *name, uint64_t revision)
 {
-    for (struct gb_peer_fetch *fetch = fetches->first; fetch; fetch = fetch->next)
+    GB_LIST_EACH(&fetches->all, struct gb_peer_fetch, fetch, of_all)
         if (strcmp(fetch->name, name) == 0)
             fetch->means = revision;
     drop_copy(fetches, name, revision);
@@ -499,8 +497,8 @@ void gb_peer_fetches_free(struct gb_peer_fetches *fetches)
 {
     if (!fetches)
         return;
-    while (fetches->first)
-        free_fetch(fetches->first);
+    GB_LIST_EACH(&fetches->all, struct gb_peer_fetch, fetch, of_all)
+        free_fetch(fetch);
     while (fetches->owners) {
         struct gb_peer_fetch_user *owner = fetches->owners;
         fetches->owners = owner->next;

@@ -13,6 +13,7 @@
 #include "client/peer/remote.h"
 #include "client/peer/seldom.h"
 #include "client/peer/transfer.h"
+#include "proto/list.h"
 
 enum { GB_PEER_FAILED_MOST = 16 }; /* machines that one fetch leaves; then it gives up */
 
@@ -63,7 +64,7 @@ struct gb_peer_fetch_user {
 
 struct gb_peer_fetch {
     struct gb_peer_transfer transfer; /* must be first: on_moved casts it to the fetch */
-    struct gb_peer_fetch *next;
+    struct gb_link of_all;
     struct gb_peer_fetches *fetches;
     struct gb_peer_fetch_user *owner;
     uint64_t request; /* 0: nobody waits */
@@ -110,7 +111,7 @@ struct gb_peer_fetch_steps {
 struct gb_peer_fetches {
     struct gb_peer_fetch_options options;
     const struct gb_peer_fetch_steps *steps;
-    struct gb_peer_fetch *first;
+    struct gb_link all;     /* struct gb_peer_fetch, the oldest first */
     unsigned active, count; /* under way; those and the queued ones */
     bool starting;          /* or stopped: no other is begun */
     uv_timer_t pause;

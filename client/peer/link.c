@@ -229,7 +229,7 @@ static void watch(struct gb_peer_link *link)
     (void)uv_poll_start(
         &link->poll,
         (reads(link) ? UV_READABLE : 0) |
-            (link->wants_write || (link->state == OPEN && link->outbox.first) ? UV_WRITABLE : 0),
+            (link->wants_write || (link->state == OPEN && link->outbox.count) ? UV_WRITABLE : 0),
         on_poll);
 }
 
@@ -238,7 +238,7 @@ static void watch(struct gb_peer_link *link)
 /* To be called before output is queued: the time of gb_peer_link_stuck begins. */
 static void begin_send(struct gb_peer_link *link)
 {
-    if (!link->outbox.first && link->state == OPEN)
+    if (!link->outbox.count && link->state == OPEN)
         link->went = uv_now(link->loop);
     schedule(link);
 }
@@ -520,7 +520,7 @@ static long move(struct gb_peer_link *link)
     while (budget > 0) {
         bool may_read = readable && reads(link) && !receives_much(link);
         long got = may_read ? read_some(link) : 0;
-        bool may_write = got >= 0 && writable && link->outbox.first && !sends_much(link);
+        bool may_write = got >= 0 && writable && link->outbox.count && !sends_much(link);
         long written = may_write ? write_some(link) : 0;
         if (got < 0 || written < 0)
             return 0;
@@ -682,7 +682,7 @@ uint64_t gb_peer_link_silent(const struct gb_peer_link *link)
 
 uint64_t gb_peer_link_stuck(const struct gb_peer_link *link)
 {
-    return link->outbox.first || link->state != OPEN ? uv_now(link->loop) - link->went : 0;
+    return link->outbox.count || link->state != OPEN ? uv_now(link->loop) - link->went : 0;
 }
 
 bool gb_peer_link_is_open(const struct gb_peer_link *link)

@@ -7,7 +7,7 @@
 #include "proto/json.h"
 
 struct gb_peer_item {
-    struct gb_peer_item *next;
+    struct gb_link link;
     uint64_t request;
     struct gb_peer_source source; /* fill NULL: it is text */
     const void *bytes;
@@ -66,11 +66,7 @@ static bool append(struct gb_peer_outbox *box, struct gb_peer_item *item)
 {
     if (!item)
         return false;
-    if (box->last)
-        box->last->next = item;
-    else
-        box->first = item;
-    box->last = item;
+    gb_list_append(&box->items, &item->link);
     box->count++;
     return true;
 }
@@ -107,8 +103,14 @@ bool gb_peer_outbox_chunk(struct gb_peer_outbox *box, uint64_t request,
     return append(box, item);
 }
 
+static struct gb_peer_item *first_of(const struct gb_peer_outbox *box)
+{
+    return GB_LIST_FIRST(&box->items, struct gb_peer_item, link);
+}
+
 static void free_item(struct gb_peer_item *item)
 {
+    gb_list_remove(&item->link);
     if (item->source.fill)
         item->source.done(&item->source, item->filled);
     free(item->failed);
@@ -119,7 +121,9 @@ static void free_item(struct gb_peer_item *item)
 
 uint64_t gb_peer_outbox_chunk_bytes(const struct gb_peer_outbox *box)
 {
-    return box->first ? box->first->source.bytes : 0;
+    const struct gb_peer_item *item = first_of(box);
+
+    return item ? item->source.bytes : 0;
 }
 
 /* Reads the first item's chunk. If that fails, the sentence takes the chunk's place. */
@@ -142,7 +146,7 @@ static bool fill(struct gb_peer_item *item)
 
 bool gb_peer_outbox_next(struct gb_peer_outbox *box, const void **bytes, size_t *length)
 {
-    struct gb_peer_item *item = box->first;
+    struct gb_peer_item *item = first_of(box);
 
     if (!item->bytes && !fill(item))
         return false;
@@ -159,27 +163,19 @@ bool gb_peer_outbox_next(struct gb_peer_outbox *box, const void **bytes, size_t 
 bool gb_peer_outbox_sent(struct gb_peer_outbox *box, size_t count)
 {
     box->sent += count;
-    return box->sent == GB_PEER_HEAD_BYTES + box->first->length;
+    return box->sent == GB_PEER_HEAD_BYTES + first_of(box)->length;
 }
 
 void gb_peer_outbox_drop(struct gb_peer_outbox *box)
 {
-    struct gb_peer_item *item = box->first;
-
-    box->first = item->next;
-    if (!box->first)
-        box->last = NULL;
     box->count--;
     box->sent = 0;
-    free_item(item);
+    free_item(first_of(box));
 }
 
 void gb_peer_outbox_end(struct gb_peer_outbox *box)
 {
-    while (box->first) {
-        struct gb_peer_item *item = box->first;
-        box->first = item->next;
+    GB_LIST_EACH(&box->items, struct gb_peer_item, item, link)
         free_item(item);
-    }
     *box = (struct gb_peer_outbox){0};
 }

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "proto/errors.h"
+#include "proto/list.h"
 
 struct gb_staging;
 
@@ -47,7 +48,7 @@ struct gb_peer_source {
 };
 
 struct gb_peer_outbox {
-    struct gb_peer_item *first, *last;
+    struct gb_link items; /* struct gb_peer_item */
     size_t count;
     size_t sent; /* bytes of the first item, its head included */
 };

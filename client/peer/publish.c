@@ -6,6 +6,7 @@
 
 #include "client/peer/seldom.h"
 #include "client/peer/tree.h"
+#include "proto/list.h"
 
 /* Names that are being published: two transactions of etcd's, one under way and the next one. */
 #define AT_ONCE 200
@@ -15,15 +16,15 @@
 
 /* A user who has objects that are shared, or were. */
 struct owner {
-    struct owner *next; /* whose turn comes after */
+    struct gb_link of_all;
     uint64_t uid;
-    uint64_t names; /* publications with an object that is shared */
-    struct publication *queue, **end;
+    uint64_t names;       /* publications with an object that is shared */
+    struct gb_link queue; /* struct publication */
 };
 
 /* An object of this machine's that is shared, or was and is still in the directory. */
 struct publication {
-    struct publication *next; /* of its owner's queue */
+    struct gb_link queued; /* of its owner's queue */
     struct gb_peer_publisher *publisher;
     struct owner *owner;
     char *name;
@@ -35,13 +36,13 @@ struct publication {
     uint64_t revision;       /* of the published version */
     uint64_t generation;     /* of the watch that told it last */
     bool others;             /* the name was another machine's since it was last this one's */
-    bool queued, busy;
+    bool busy;
 };
 
 struct gb_peer_publisher {
     struct gb_peer_publish_options options;
-    void *names;                 /* a tree of tsearch */
-    struct owner *owners, **end; /* in turn */
+    void *names;           /* a tree of tsearch */
+    struct gb_link owners; /* struct owner, in turn */
     uv_timer_t timer;
     unsigned busy;
     uint64_t generation, failures, over, taken;
@@ -62,41 +63,32 @@ static int compare(const void *a, const void *b)
 /* Until the publisher ends. NULL: memory is out. */
 static struct owner *find_owner(struct gb_peer_publisher *publisher, uint64_t uid)
 {
-    struct owner *owner = publisher->owners;
+    struct owner *made;
 
-    while (owner && owner->uid != uid)
-        owner = owner->next;
-    if (owner || !(owner = calloc(1, sizeof(*owner))))
-        return owner;
-    owner->uid = uid;
-    owner->end = &owner->queue;
-    *publisher->end = owner;
-    publisher->end = &owner->next;
-    return owner;
+    GB_LIST_EACH(&publisher->owners, struct owner, owner, of_all)
+        if (owner->uid == uid)
+            return owner;
+    made = calloc(1, sizeof(*made));
+    if (!made)
+        return NULL;
+    made->uid = uid;
+    gb_list_append(&publisher->owners, &made->of_all);
+    return made;
 }
 
 /* The next of the queue of the owner whose turn it is; NULL: there is none. */
 static struct publication *take(struct gb_peer_publisher *publisher)
 {
-    struct owner **place = &publisher->owners, *owner;
-
-    while (*place && !(*place)->queue)
-        place = &(*place)->next;
-    owner = *place;
-    if (!owner)
-        return NULL;
-    if (owner->next) { /* its next turn comes after the others' */
-        *place = owner->next;
-        owner->next = NULL;
-        *publisher->end = owner;
-        publisher->end = &owner->next;
+    GB_LIST_EACH(&publisher->owners, struct owner, owner, of_all) {
+        struct publication *publication = GB_LIST_FIRST(&owner->queue, struct publication, queued);
+        if (!publication)
+            continue;
+        gb_list_remove(&publication->queued);
+        gb_list_remove(&owner->of_all); /* its next turn comes after the others' */
+        gb_list_append(&publisher->owners, &owner->of_all);
+        return publication;
     }
-    struct publication *publication = owner->queue;
-    owner->queue = publication->next;
-    if (!owner->queue)
-        owner->end = &owner->queue;
-    publication->queued = false;
-    return publication;
+    return NULL;
 }
 
 /* ---- publications ---- */
@@ -145,7 +137,8 @@ static struct publication *make(struct gb_peer_publisher *publisher, const char 
 
 static void tidy(struct gb_peer_publisher *publisher, struct publication *publication)
 {
-    if (publication->version || publication->revision || publication->busy || publication->queued)
+    if (publication->version || publication->revision || publication->busy ||
+        gb_list_linked(&publication->queued))
         return;
     tdelete(publication, &publisher->names, compare);
     end(publication);
@@ -160,14 +153,8 @@ static bool is_unsettled(const struct publication *publication)
 
 static void queue(struct publication *publication)
 {
-    struct owner *owner = publication->owner;
-
-    if (publication->queued || publication->busy)
-        return;
-    publication->queued = true;
-    publication->next = NULL;
-    *owner->end = publication;
-    owner->end = &publication->next;
+    if (!publication->busy && !gb_list_linked(&publication->queued))
+        gb_list_append(&publication->owner->queue, &publication->queued);
 }
 
 /* ---- the directory ---- */
@@ -390,7 +377,6 @@ struct gb_peer_publisher *gb_peer_publisher_new(const struct gb_peer_publish_opt
     if (!publisher)
         return NULL;
     publisher->options = *options;
-    publisher->end = &publisher->owners;
     publisher->generation = 1;
     publisher->timer.data = publisher;
     uv_timer_init(options->loop, &publisher->timer);
@@ -400,13 +386,10 @@ struct gb_peer_publisher *gb_peer_publisher_new(const struct gb_peer_publish_opt
 static void on_closed(uv_handle_t *handle)
 {
     struct gb_peer_publisher *publisher = handle->data;
-    struct owner *owner;
 
     tdestroy(publisher->names, end);
-    while ((owner = publisher->owners)) {
-        publisher->owners = owner->next;
+    GB_LIST_EACH(&publisher->owners, struct owner, owner, of_all)
         free(owner);
-    }
     free(publisher);
 }
 

@@ -12,6 +12,7 @@
 #include "client/common/stale_socket.h"
 #include "client/peer/described.h"
 #include "proto/limits.h"
+#include "proto/list.h"
 
 enum {
     ASKERS_MOST = 32, /* connections */
@@ -24,7 +25,7 @@ enum {
 /* A connection. It is freed once its handle is closed and no question is under way. */
 struct asker {
     uv_pipe_t pipe;
-    struct asker *next; /* newer ones first */
+    struct gb_link of_query;
     struct gb_peer_query *query;
     char line[LINE_BYTES];
     size_t length;
@@ -41,7 +42,7 @@ struct asker {
 struct gb_peer_query {
     struct gb_peer_query_options options;
     uv_pipe_t pipe;
-    struct asker *askers;
+    struct gb_link askers; /* struct asker, newer ones first */
     char *path;
     unsigned uses; /* askers, also those that have ended, and its own handle */
 };
@@ -82,13 +83,9 @@ static void on_asker_closed(uv_handle_t *handle)
 
 static void end(struct asker *asker)
 {
-    struct asker **place = &asker->query->askers;
-
     if (uv_is_closing((uv_handle_t *)&asker->pipe))
         return;
-    while (*place != asker)
-        place = &(*place)->next;
-    *place = asker->next;
+    gb_list_remove(&asker->of_query);
     uv_close((uv_handle_t *)&asker->pipe, on_asker_closed);
 }
 
@@ -407,11 +404,13 @@ static void refuse(uv_stream_t *stream, struct asker *asker)
 /* If there are too many connections, ends the oldest. */
 static void make_place(struct gb_peer_query *query)
 {
-    struct asker *oldest = query->askers;
+    struct asker *oldest = NULL;
     unsigned count = 0;
 
-    for (struct asker *asker = query->askers; asker; asker = asker->next, count++)
+    GB_LIST_EACH(&query->askers, struct asker, asker, of_query) {
         oldest = asker;
+        count++;
+    }
     if (count >= ASKERS_MOST)
         end(oldest);
 }
@@ -432,8 +431,7 @@ static void on_connection(uv_stream_t *stream, int status)
     make_place(query);
     asker->query = query;
     query->uses++;
-    asker->next = query->askers;
-    query->askers = asker;
+    gb_list_prepend(&query->askers, &asker->of_query);
     if (uv_accept(stream, (uv_stream_t *)&asker->pipe) < 0)
         end(asker);
     else
@@ -510,8 +508,8 @@ void gb_peer_query_close(struct gb_peer_query *query)
 {
     if (!query)
         return;
-    while (query->askers)
-        end(query->askers);
+    GB_LIST_EACH(&query->askers, struct asker, asker, of_query)
+        end(asker);
     (void)unlink(query->path);
     uv_close((uv_handle_t *)&query->pipe, on_closed);
 }

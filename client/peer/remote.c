@@ -10,6 +10,7 @@
 #include "client/peer/granted.h"
 #include "client/peer/seldom.h"
 #include "proto/json.h"
+#include "proto/list.h"
 
 enum {
     REMOTES_MOST = 4096,
@@ -27,7 +28,7 @@ enum {
 
 /* A request under way. */
 struct ask {
-    struct ask *next;
+    struct gb_link of_remote;
     uint64_t id;
     uint64_t since; /* by the loop's clock */
     gb_peer_answered_cb answered;
@@ -45,7 +46,7 @@ struct ask {
 };
 
 struct gb_peer_remote {
-    struct gb_peer_remote *next;
+    struct gb_link of_all;
     struct gb_peer_remotes *remotes;
     char node[GB_PEER_NODE_BYTES], host[GB_PEER_HOST_BYTES];
     char text[GB_PEER_NODE_BYTES + GB_PEER_HOST_BYTES + 16];
@@ -60,8 +61,8 @@ struct gb_peer_remote {
     uint64_t lane_again;               /* when another lane may be tried */
     uint64_t lane_moved;               /* when it last brought something */
     uint64_t epoch, last;              /* of the requests' ids */
-    struct ask *asks;                  /* under way, in order */
-    struct ask *failed;                /* answered in the next turn */
+    struct gb_link asks;               /* struct ask: under way, in order */
+    struct gb_link failed;             /* struct ask: answered in the next turn */
     uint64_t again;                    /* when the machine may be tried again */
     unsigned again_ms, holds;
     struct gb_error why; /* why it was not reached last time */
@@ -73,7 +74,7 @@ struct gb_peer_remotes {
     const struct gb_peer_ucx *ucx; /* NULL: no lanes */
     struct gb_peer_figures *figures;
     unsigned patience_ms, count;
-    struct gb_peer_remote *first;
+    struct gb_link all; /* struct gb_peer_remote */
     uv_timer_t tick, soon;
     unsigned handles;
     bool closing;
@@ -85,6 +86,7 @@ struct gb_peer_remotes {
 static void answer(struct ask *ask, int status, const char *text, size_t length,
                    const struct gb_error *error)
 {
+    gb_list_remove(&ask->of_remote);
     if (ask->read)
         ask->read(ask->user, status, ask->chunk, error);
     else if (ask->answered)
@@ -92,37 +94,22 @@ static void answer(struct ask *ask, int status, const char *text, size_t length,
     free(ask);
 }
 
-static void fail_all(struct ask **list, const struct gb_error *error)
+/* Not those that are asked meanwhile. */
+static void fail_all(struct gb_link *list, const struct gb_error *error)
 {
-    struct ask *asks = *list;
+    struct gb_link asks = {NULL};
+    struct ask *ask;
 
-    *list = NULL;
-    while (asks) {
-        struct ask *ask = asks;
-        asks = ask->next;
+    gb_list_move(list, &asks);
+    while ((ask = GB_LIST_FIRST(&asks, struct ask, of_remote)))
         answer(ask, error->code, NULL, 0, error);
-    }
 }
 
 static struct ask *find_ask(const struct gb_peer_remote *remote, uint64_t id)
 {
-    struct ask *ask = remote->asks;
-
-    while (ask && ask->id != id)
-        ask = ask->next;
-    return ask;
-}
-
-/* Takes the request with that id off the list. */
-static struct ask *take_ask(struct gb_peer_remote *remote, uint64_t id)
-{
-    for (struct ask **place = &remote->asks; *place; place = &(*place)->next) {
-        struct ask *ask = *place;
-        if (ask->id == id) {
-            *place = ask->next;
+    GB_LIST_EACH(&remote->asks, struct ask, ask, of_remote)
+        if (ask->id == id)
             return ask;
-        }
-    }
     return NULL;
 }
 
@@ -199,17 +186,14 @@ static int land(void *user, uint64_t sum, struct gb_error *error)
 static void leave_lane(struct gb_peer_remote *remote, int status, const char *why)
 {
     static const char bye[] = "{\"method\":\"lane\"}";
-    struct ask *last = remote->asks;
 
     say_failed(remote, status, why);
     drop_lane(remote);
     remote->lane_again = uv_now(remote->remotes->loop) + LANE_AGAIN_MS;
     gb_peer_link_send(remote->link, 0, bye, sizeof(bye) - 1);
-    while (last && last->next)
-        last = last->next;
-    for (struct ask *ask = remote->asks, *next; ask; ask = next) {
+    /* The walk ends before those that are asked for anew. */
+    GB_LIST_EACH(&remote->asks, struct ask, ask, of_remote) {
         struct ask values = *ask;
-        next = ask == last ? NULL : ask->next;
         if (!ask->by)
             continue;
         values.by = NULL;
@@ -221,8 +205,10 @@ static void leave_lane(struct gb_peer_remote *remote, int status, const char *wh
         ask->read = NULL;
         ask->room = (struct gb_peer_room){0};
         ask->since = uv_now(remote->remotes->loop);
-        if (ask->told)
-            free(take_ask(remote, ask->id));
+        if (ask->told) {
+            gb_list_remove(&ask->of_remote);
+            free(ask);
+        }
     }
 }
 
@@ -290,7 +276,6 @@ static void finish_by_lane(struct gb_peer_remote *remote, struct ask *ask)
         return;
     }
     remote->lane_moved = uv_now(remote->remotes->loop);
-    ask = take_ask(remote, ask->id);
     answer(ask, 0, NULL, 0, NULL);
 }
 
@@ -349,7 +334,7 @@ static void leave_sides(struct gb_peer_remote *remote)
     char text[128];
 
     close_sides(remote);
-    for (struct ask *ask = remote->asks; ask; ask = ask->next) {
+    GB_LIST_EACH(&remote->asks, struct ask, ask, of_remote) {
         if (ask->link == remote->link)
             continue;
         ask->link = remote->link;
@@ -442,8 +427,7 @@ static void on_control(struct gb_peer_link *link, uint64_t request, const char *
         refuse(remote, "it sent an answer that makes no sense");
         return;
     }
-    struct ask *ask = take_ask(remote, request);
-    answer(ask, status, text, length, status < 0 ? &error : NULL);
+    answer(asked, status, text, length, status < 0 ? &error : NULL);
 }
 
 static struct gb_peer_room on_room(struct gb_peer_link *link, uint64_t request, void *user)
@@ -459,7 +443,7 @@ static void on_data(struct gb_peer_link *link, uint64_t request, const struct gb
                     void *user)
 {
     struct gb_peer_remote *remote = user;
-    struct ask *ask = take_ask(remote, request);
+    struct ask *ask = find_ask(remote, request);
     struct gb_error error;
     int status = 0;
 
@@ -491,7 +475,7 @@ static void on_soon(uv_timer_t *timer)
 {
     struct gb_peer_remotes *remotes = timer->data;
 
-    for (struct gb_peer_remote *remote = remotes->first; remote; remote = remote->next) {
+    GB_LIST_EACH(&remotes->all, struct gb_peer_remote, remote, of_all) {
         struct gb_error error = remote->why;
         fail_all(&remote->failed, &error);
     }
@@ -501,33 +485,30 @@ static void on_soon(uv_timer_t *timer)
 static void look_at_lane(struct gb_peer_remote *remote)
 {
     uint64_t now = uv_now(remote->remotes->loop), patience = remote->remotes->patience_ms;
-    const struct ask *ask = remote->asks;
 
-    while (ask && !ask->by)
-        ask = ask->next;
-    if (ask && now - ask->since > patience && now - remote->lane_moved > patience)
-        leave_lane(remote, GPUBUF_E_TIMEOUT, "nothing comes that way");
+    GB_LIST_EACH(&remote->asks, const struct ask, ask, of_remote) {
+        if (!ask->by)
+            continue;
+        if (now - ask->since > patience && now - remote->lane_moved > patience)
+            leave_lane(remote, GPUBUF_E_TIMEOUT, "nothing comes that way");
+        return;
+    }
 }
 
 /* Whether the machine is to be kept. One that was not reached is kept for twice the time in which
    it is not tried. */
 static bool is_of_use(const struct gb_peer_remote *remote)
 {
-    return remote->link || remote->asks || remote->failed || remote->holds > 0 ||
-           uv_now(remote->remotes->loop) < remote->again + remote->again_ms;
+    return remote->link || !gb_list_empty(&remote->asks) || !gb_list_empty(&remote->failed) ||
+           remote->holds > 0 || uv_now(remote->remotes->loop) < remote->again + remote->again_ms;
 }
 
 static void free_unused(struct gb_peer_remotes *remotes)
 {
-    struct gb_peer_remote **place = &remotes->first;
-
-    while (*place) {
-        struct gb_peer_remote *remote = *place;
-        if (is_of_use(remote)) {
-            place = &remote->next;
+    GB_LIST_EACH(&remotes->all, struct gb_peer_remote, remote, of_all) {
+        if (is_of_use(remote))
             continue;
-        }
-        *place = remote->next;
+        gb_list_remove(&remote->of_all);
         remotes->count--;
         free(remote);
     }
@@ -546,19 +527,18 @@ static bool is_late(const struct gb_peer_remote *remote, const struct ask *ask)
 
 static void look_at_links(struct gb_peer_remote *remote)
 {
-    const struct ask *ask = remote->asks;
-
-    if (!ask && uv_now(remote->remotes->loop) - remote->read > SIDES_IDLE_MS)
+    if (gb_list_empty(&remote->asks) &&
+        uv_now(remote->remotes->loop) - remote->read > SIDES_IDLE_MS)
         close_sides(remote);
-    while (ask && !is_late(remote, ask))
-        ask = ask->next;
-    if (!ask)
+    GB_LIST_EACH(&remote->asks, const struct ask, ask, of_remote) {
+        if (!is_late(remote, ask))
+            continue;
+        remote->alone = remote->alone || ask->link != remote->link;
+        if (ask->link == remote->link)
+            refuse(remote, "it does not answer");
+        else
+            leave_sides(remote);
         return;
-    if (ask->link == remote->link) {
-        refuse(remote, "it does not answer");
-    } else {
-        remote->alone = true;
-        leave_sides(remote);
     }
 }
 
@@ -567,7 +547,7 @@ static void on_tick(uv_timer_t *timer)
     struct gb_peer_remotes *remotes = timer->data;
 
     free_unused(remotes);
-    for (struct gb_peer_remote *remote = remotes->first; remote; remote = remote->next) {
+    GB_LIST_EACH(&remotes->all, struct gb_peer_remote, remote, of_all) {
         if (!remote->link)
             continue;
         look_at_lane(remote);
@@ -598,14 +578,15 @@ static bool connect_to(struct gb_peer_remote *remote)
 static struct ask *ask_remote(struct gb_peer_remote *remote, const struct ask *values,
                               const char *text, size_t length)
 {
-    struct ask *ask = malloc(sizeof(*ask)), **place = &remote->failed;
+    struct ask *ask = malloc(sizeof(*ask));
+    struct gb_link *list = &remote->failed;
 
     if (!ask || remote->remotes->closing) {
         free(ask);
         return NULL;
     }
     *ask = *values;
-    ask->next = NULL;
+    ask->of_remote = (struct gb_link){NULL, NULL};
     ask->id = ++remote->last;
     ask->since = uv_now(remote->remotes->loop);
     ask->room.user = ask;
@@ -613,13 +594,11 @@ static struct ask *ask_remote(struct gb_peer_remote *remote, const struct ask *v
         if (!ask->link)
             ask->link = remote->link;
         gb_peer_link_send(ask->link, ask->id, text, length);
-        place = &remote->asks;
+        list = &remote->asks;
     } else {
         (void)uv_timer_start(&remote->remotes->soon, on_soon, 0, 0);
     }
-    while (*place)
-        place = &(*place)->next;
-    *place = ask;
+    gb_list_append(list, &ask->of_remote);
     return ask;
 }
 
@@ -660,14 +639,14 @@ static struct gb_peer_link *pick_link(struct gb_peer_remote *remote, uint64_t by
 
     if (!remote->link || remote->alone || bytes < GB_PEER_CHUNK)
         return remote->link;
-    remote->row = remote->asks ? remote->row + 1 : 0;
+    remote->row = gb_list_empty(&remote->asks) ? 0 : remote->row + 1;
     remote->read = uv_now(remotes->loop);
     for (int i = 0; i < SIDES && remote->row > SIDES_AFTER; i++)
         if (!remote->sides[i])
             remote->sides[i] =
                 gb_peer_link_connect(remotes->loop, remotes->tls, remote->node, remote->host,
                                      remote->port, &side_events, remote);
-    for (const struct ask *ask = remote->asks; ask; ask = ask->next) {
+    GB_LIST_EACH(&remote->asks, const struct ask, ask, of_remote) {
         unsigned i = 0;
         while (i < SIDES && remote->sides[i] != ask->link)
             i++;
@@ -714,24 +693,23 @@ void gb_peer_remote_release(struct gb_peer_remote *remote, uint64_t lease)
 struct gb_peer_remote *gb_peer_remotes_get(struct gb_peer_remotes *remotes, const char *node,
                                            const char *host, uint16_t port)
 {
-    struct gb_peer_remote *remote;
+    struct gb_peer_remote *made;
 
-    for (remote = remotes->first; remote; remote = remote->next)
+    GB_LIST_EACH(&remotes->all, struct gb_peer_remote, remote, of_all)
         if (remote->port == port && strcmp(remote->node, node) == 0 &&
             strcmp(remote->host, host) == 0)
             return remote;
-    remote = remotes->count < REMOTES_MOST ? calloc(1, sizeof(*remote)) : NULL;
-    if (!remote)
+    made = remotes->count < REMOTES_MOST ? calloc(1, sizeof(*made)) : NULL;
+    if (!made)
         return NULL;
-    remote->remotes = remotes;
-    remote->port = port;
-    snprintf(remote->node, sizeof(remote->node), "%s", node);
-    snprintf(remote->host, sizeof(remote->host), "%s", host);
-    snprintf(remote->text, sizeof(remote->text), "%s (%s:%u)", node, host, port);
-    remote->next = remotes->first;
-    remotes->first = remote;
+    made->remotes = remotes;
+    made->port = port;
+    snprintf(made->node, sizeof(made->node), "%s", node);
+    snprintf(made->host, sizeof(made->host), "%s", host);
+    snprintf(made->text, sizeof(made->text), "%s (%s:%u)", node, host, port);
+    gb_list_prepend(&remotes->all, &made->of_all);
     remotes->count++;
-    return remote;
+    return made;
 }
 
 void gb_peer_remote_hold(struct gb_peer_remote *remote)
@@ -748,7 +726,7 @@ unsigned gb_peer_remotes_connected(const struct gb_peer_remotes *remotes)
 {
     unsigned count = 0;
 
-    for (const struct gb_peer_remote *remote = remotes->first; remote; remote = remote->next)
+    GB_LIST_EACH(&remotes->all, const struct gb_peer_remote, remote, of_all)
         count += remote->link && gb_peer_link_is_open(remote->link);
     return count;
 }
@@ -797,11 +775,8 @@ static void on_timer_closed(uv_handle_t *handle)
 
     if (--remotes->handles > 0)
         return;
-    while (remotes->first) {
-        struct gb_peer_remote *remote = remotes->first;
-        remotes->first = remote->next;
+    GB_LIST_EACH(&remotes->all, struct gb_peer_remote, remote, of_all)
         free(remote);
-    }
     gb_pool_end(&remotes->pool);
     free(remotes);
 }
@@ -812,7 +787,7 @@ void gb_peer_remotes_close(struct gb_peer_remotes *remotes)
 
     (void)gb_fail(&error, GPUBUF_E_CANCELED, "the peer stops");
     remotes->closing = true;
-    for (struct gb_peer_remote *remote = remotes->first; remote; remote = remote->next) {
+    GB_LIST_EACH(&remotes->all, struct gb_peer_remote, remote, of_all) {
         struct gb_peer_link *link = remote->link;
         remote->link = NULL;
         gb_peer_link_close(link);

@@ -1,7 +1,5 @@
 #include "client/peer/seldom.h"
 
-#include <stddef.h>
-
 enum { WHILE_MS = 60000, MOST = 20, SLOTS = 1024, TRIED = 8 };
 
 /* A kind of one machine; all zero: none. */

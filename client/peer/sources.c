@@ -346,27 +346,30 @@ static void set_pause(struct gb_peer_fetches *fetches)
 {
     uint64_t now = uv_now(fetches->options.loop), next = UINT64_MAX;
 
-    for (const struct gb_peer_fetch *fetch = fetches->first; fetch; fetch = fetch->next)
+    GB_LIST_EACH(&fetches->all, const struct gb_peer_fetch, fetch, of_all)
         if (fetch->wake && fetch->wake < next)
             next = fetch->wake;
     if (next < UINT64_MAX)
         (void)uv_timer_start(&fetches->pause, on_pause, next > now ? next - now : 0, 0);
 }
 
+static struct gb_peer_fetch *next_due(const struct gb_peer_fetches *fetches)
+{
+    GB_LIST_EACH(&fetches->all, struct gb_peer_fetch, fetch, of_all)
+        if (fetch->wake && fetch->wake <= uv_now(fetches->options.loop))
+            return fetch;
+    return NULL;
+}
+
 static void on_pause(uv_timer_t *timer)
 {
     struct gb_peer_fetches *fetches = timer->data;
-    struct gb_peer_fetch *fetch = fetches->first;
+    struct gb_peer_fetch *fetch;
 
-    while (fetch) {
-        if (!fetch->wake || fetch->wake > uv_now(fetches->options.loop)) {
-            fetch = fetch->next;
-            continue;
-        }
+    while ((fetch = next_due(fetches))) { /* that and others may end */
         fetch->wake = 0;
         if (fetches->steps->answered(fetch))
             ask_directory(fetch);
-        fetch = fetches->first; /* it and others may have ended */
     }
     set_pause(fetches);
 }

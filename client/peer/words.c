@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/peer/digest.h"
+#include "proto/list.h"
 
 struct asker {
     struct asker *next;
@@ -14,7 +15,7 @@ struct asker {
 
 struct item {
     struct gb_peer_words *words;
-    struct item *next; /* that waits for its turn */
+    struct gb_link queued; /* while it waits for its turn */
     uint64_t version;
     struct gb_peer_word word;
     struct gb_peer_lease *lease; /* NULL: the word is there */
@@ -27,7 +28,8 @@ struct gb_peer_words {
     uv_loop_t *loop;
     struct gb_peer_directory *directory;
     void *items; /* a tree of tsearch, by name */
-    struct item *now, *queue, **end;
+    struct item *now;
+    struct gb_link queue; /* struct item */
 };
 
 static int compare(const void *a, const void *b)
@@ -59,7 +61,6 @@ static void answer(struct item *item, const struct gb_error *error)
 static void stop(struct item *item)
 {
     struct gb_peer_words *words = item->words;
-    struct item **place = &words->queue;
 
     gb_peer_digest_end(item->digest);
     gb_peer_lease_drop(item->lease);
@@ -67,13 +68,7 @@ static void stop(struct item *item)
     item->lease = NULL;
     if (words->now == item)
         words->now = NULL;
-    while (*place && *place != item)
-        place = &(*place)->next;
-    if (!*place)
-        return;
-    *place = item->next;
-    if (!*place)
-        words->end = place;
+    gb_list_remove(&item->queued);
 }
 
 static void end(struct item *item, const struct gb_error *error)
@@ -107,14 +102,12 @@ static void on_digest(void *user)
 /* Begins the next, unless one is under way. */
 static void go_on(struct gb_peer_words *words)
 {
-    struct item *item = words->queue;
+    struct item *item = GB_LIST_FIRST(&words->queue, struct item, queued);
     struct gb_error error;
 
     if (words->now || !item)
         return;
-    words->queue = item->next;
-    if (!words->queue)
-        words->end = &words->queue;
+    gb_list_remove(&item->queued);
     words->now = item;
     item->digest = gb_peer_digest_new(words->loop, &item->lease->content, on_digest, item);
     if (!item->digest) {
@@ -147,8 +140,7 @@ static struct item *make(struct gb_peer_words *words, const struct gb_peer_descr
         return NULL;
     }
     item->lease = gb_peer_lease_use(lease);
-    *words->end = item;
-    words->end = &item->next;
+    gb_list_append(&words->queue, &item->queued);
     return item;
 }
 
@@ -213,7 +205,6 @@ struct gb_peer_words *gb_peer_words_new(uv_loop_t *loop, struct gb_peer_director
         return NULL;
     words->loop = loop;
     words->directory = directory;
-    words->end = &words->queue;
     return words;
 }
 
