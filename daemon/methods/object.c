@@ -168,6 +168,7 @@ static int make(struct gb_call *call, const struct gb_creation *creation,
         return call->error.code;
     object->evict = creation->evict;
     object->ttl_ms = (int64_t)params->ttl_ms;
+    object->by_session = creation->search.placing.adoptions != NULL;
     r = gb_object_title(call, object, &params->label, params->keep, &params->scope);
     if (r == 0)
         r = gb_object_render(object, text, creation->named ? registry->next_version : 0, room,

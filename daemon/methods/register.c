@@ -86,7 +86,6 @@ static int make_registered(struct gb_call *call, struct gb_object *object,
 {
     const struct gb_create_params *params = call->message->params;
 
-    object->by_session = true;
     if (object->storage->share == GB_SHARE_IPC)
         gb_object_goes_with(call->session, object);
     return gb_object_publish(call, object, 0, params->replace);
