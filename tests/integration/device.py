@@ -93,21 +93,19 @@ class Gpu:
              str(theirs.fileno())],
             env=environment(sanitized=False, **env), pass_fds=[theirs.fileno()])
         theirs.close()
-        self.input = b""
         self.before = {}
 
     def call(self, method, *arguments):
         """(result, descriptor or None)"""
         self.socket.sendall(json.dumps([method, arguments]).encode() + b"\n")
-        fd = None
-        while b"\n" not in self.input:
+        fd, answer = None, bytearray()
+        while not answer.endswith(b"\n"):  # one answer for each call
             data, fds, _, _ = socket.recv_fds(self.socket, 1 << 20, 1)
             if not data:
                 raise AssertionError("the process with the GPUs died")
             fd = fds[0] if fds else fd
-            self.input += data
-        line, _, self.input = self.input.partition(b"\n")
-        answer = json.loads(line)
+            answer += data
+        answer = json.loads(answer)
         if "error" in answer:
             raise AssertionError(f"{method}: {answer['error']}")
         return answer["result"], fd
