@@ -69,11 +69,12 @@ ifeq ($(SANITIZE),)
 	-fstack-clash-protection -fno-plt \
 	$(if $(filter x86_64-%,$(MACHINE)),-fcf-protection) \
 	$(if $(filter aarch64-%,$(MACHINE)),-mbranch-protection=standard)
-  OPTIMIZE := -O2 -g
+  # Lines for reports; for a debugger CFLAGS=-g.
+  OPTIMIZE := -O2 -g1
 else
   # UBSan reports and goes on unless told that a finding is an error. FORTIFY hides what ASan finds.
   HARDEN := -U_FORTIFY_SOURCE -fno-sanitize-recover=all -fno-omit-frame-pointer
-  # Lines for reports; for a debugger CFLAGS=-g. What runs once costs more to optimize than it saves.
+  # What runs once costs more to optimize than it saves.
   OPTIMIZE = -O1 -g1 $(if $(filter tests/unit/% tests/lib/% tests/peer/% tests/sim/%,$<),-O0)
   SANITIZE_COMPILE := -fsanitize=$(subst fuzzer,fuzzer-no-link,$(SANITIZE))
   SANITIZE_LINK := -fsanitize=$(patsubst fuzzer$(comma)%,%,$(SANITIZE))

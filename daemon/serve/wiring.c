@@ -66,32 +66,38 @@ static void on_recall(void *arg, struct gb_lease *lease)
         ask(session, "leases.recall", "leases", lease->id); /* else it ends by itself */
 }
 
-/* Ends a session that has not done in time what it was asked for, unless it is being ended. */
-static void end_session(struct gb_session *session, const char *what, const char *why)
+/* Ends a session that has not done in time what it was asked for; false if it is being ended. */
+static bool end_session(struct gb_session *session, const char *why)
 {
     if (gb_session_has_ended(session) || session->end_reason)
-        return;
+        return false;
     session->server->metrics.sessions_ended++;
-    gb_log_limited(GB_LOG_WARNING, session->user->uid, what, GB_LOG_NUMBER("session", session->id),
-                   GB_LOG_NUMBER("pid", session->pid), GB_LOG_NUMBER("uid", session->user->uid));
     gb_session_doom(session, why);
+    return true;
 }
 
 static void on_overdue(void *arg, struct gb_mapper *mapper)
 {
+    struct gb_session *session = GB_CONTAINER(mapper, struct gb_session, mapper);
+
     (void)arg;
-    end_session(GB_CONTAINER(mapper, struct gb_session, mapper),
-                "session ended: it does not unmap what others lack",
-                "it did not unmap what was asked for");
+    if (end_session(session, "it did not unmap what was asked for"))
+        gb_log_limited(GB_LOG_WARNING, session->user->uid,
+                       "session ended: it does not unmap what others lack",
+                       GB_LOG_NUMBER("session", session->id), GB_LOG_NUMBER("pid", session->pid),
+                       GB_LOG_NUMBER("uid", session->user->uid));
 }
 
 static void on_excess(void *arg, struct gb_holder *holder)
 {
+    struct gb_session *session = GB_CONTAINER(holder, struct gb_session, holder);
+
     (void)arg;
-    if (!holder->straggles)
-        end_session(GB_CONTAINER(holder, struct gb_session, holder),
-                    "session ended: it holds deleted objects past its quota that others lack",
-                    "it did not release what was asked for");
+    if (!holder->straggles && end_session(session, "it did not release what was asked for"))
+        gb_log_limited(GB_LOG_WARNING, session->user->uid,
+                       "session ended: it holds deleted objects past its quota that others lack",
+                       GB_LOG_NUMBER("session", session->id), GB_LOG_NUMBER("pid", session->pid),
+                       GB_LOG_NUMBER("uid", session->user->uid));
 }
 
 /* Closes a descriptor that was received and not adopted. */

@@ -107,16 +107,32 @@ pid_t daemon_process(void)
     return daemon_pid;
 }
 
-pid_t daemon_child(void)
+/* Whether a child of the supervisor is a closer ("gpubufd-…") that an earlier daemon left. */
+static bool is_left(int pid)
 {
-    char path[64], text[64] = "";
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)daemon_pid, (int)daemon_pid);
+    char path[64], name[32] = "gpubufd-";
+    snprintf(path, sizeof(path), "/proc/%d/comm", pid);
     FILE *file = fopen(path, "r");
-    if (file && !fgets(text, sizeof(text), file))
-        text[0] = '\0';
+    if (file && !fgets(name, sizeof(name), file))
+        name[0] = '\0';
     if (file)
         (void)fclose(file);
-    return (pid_t)atoi(text);
+    return strncmp(name, "gpubufd-", strlen("gpubufd-")) == 0;
+}
+
+pid_t daemon_child(void)
+{
+    char path[64];
+    int pid = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)daemon_pid, (int)daemon_pid);
+    FILE *file = fopen(path, "r");
+    do {
+        if (!file || fscanf(file, "%d", &pid) != 1)
+            pid = 0;
+    } while (pid && is_left(pid));
+    if (file)
+        (void)fclose(file);
+    return pid;
 }
 
 void crash_daemon(void)
