@@ -117,7 +117,7 @@ static void unlist(struct gb_session *session)
 static bool begin_watching(struct gb_session *session)
 {
     struct gb_watches *watches = &session->server->watches;
-    struct gb_news *last = GB_CONTAINER(watches->news.prev, struct gb_news, of_all);
+    struct gb_news *last = GB_CONTAINER(gb_list_last(&watches->news), struct gb_news, of_all);
 
     if (gb_list_empty(&watches->news)) {
         last = add_news(session->server, 0); /* of no kind */
