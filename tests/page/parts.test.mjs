@@ -152,6 +152,8 @@ test('the map is to scale', () => {
   assert.deepEqual([one.at(99, GAP + LINE).row, one.at(0, 2 * (GAP + LINE)).row], [null, b])
   const gone = map(segments, [a, b], { scale: 99 })
   assert.equal(gone.scale, 'segments')
+  a.extents = [] // spilled since the map was laid out
+  assert.deepEqual([at(0, 0).piece, at(0, 0).row, at(0, 0).segment.id], [null, null, 3])
 })
 
 test('what is private is known by its size, and drawn so', () => {

@@ -350,7 +350,8 @@ export class MemoryMap {
       others++
       if (found < 0 || later(this.rows[i], this.rows[found])) found = i
     }
-    if (found >= 0) return { piece: this.#piece(found), row: this.rows[found], others }
+    const piece = this.#piece(found)
+    if (piece) return { piece, row: piece.row, others }
     const place = pixel / this.density
     const segment = this.segments.find(each => {
       const base = this.bases.get(each.id)
