@@ -195,11 +195,11 @@ GPUBUF_API uint64_t gpubuf_session(const struct gpubuf_client *client);
 /*
  * To embed the client in an event loop: poll gpubuf_fd() for gpubuf_events(), then call
  * gpubuf_dispatch(). Ask for gpubuf_events() before each wait, since it depends on whether output
- * is queued. gpubuf_dispatch() never blocks: it sends and receives what it can and runs callbacks.
- * It returns how many messages it handled, or GPUBUF_E_CLOSED / GPUBUF_E_PROTOCOL once the
- * connection is lost (every request under way has then ended with that code). While another thread
- * is inside a blocking call, that thread receives for all threads, and gpubuf_dispatch() may return
- * 0. The descriptor belongs to the client and is for polling only. It stays the same until
+ * is queued. gpubuf_dispatch() never blocks: it sends and receives what it can and runs the
+ * callbacks that are due; those that become due meanwhile run in the next one. It returns how many
+ * messages it handled, or GPUBUF_E_CLOSED / GPUBUF_E_PROTOCOL once the connection is lost (every
+ * request under way has then ended with that code). While another thread is inside a blocking
+ * call, that thread receives for all threads, and gpubuf_dispatch() may return 0. The descriptor belongs to the client and is for polling only. It stays the same until
  * gpubuf_disconnect, also across reconnects; in a child of fork it is -1. Poll level-triggered, as
  * poll() does: one dispatch need not receive everything that has come.
  */

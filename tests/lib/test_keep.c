@@ -282,6 +282,37 @@ COUNTED(test_many_and_async)
     assert_int_equal(stat_value(client, "leases"), 0);
 }
 
+struct reopening {
+    unsigned count;
+    bool done;
+};
+
+static void reopen(struct gpubuf_client *client, int status, struct gpubuf_object *object,
+                   void *arg)
+{
+    struct reopening *reopening = arg;
+    assert_int_equal(status, 0);
+    gpubuf_release(object);
+    if (++reopening->count < 1000)
+        ok(client, gpubuf_open_async(client, "again", NULL, reopen, arg, NULL));
+    else
+        reopening->done = true;
+}
+
+/* A dispatch returns although its callback opens what is answered at once, and the descriptor tells
+   of the rest. */
+COUNTED(test_opened_in_callbacks)
+{
+    CLIENT *client = connect_client();
+    struct reopening reopening = {0};
+    put_counting(client, "again", 16, 1);
+    warm(client, "again");
+    ok(client, gpubuf_open_async(client, "again", NULL, reopen, &reopening, NULL));
+    ok(client, gpubuf_dispatch(client) < 0 ? -1 : 0);
+    assert_int_equal(reopening.count, 1);
+    dispatch_until(client, &reopening.done);
+}
+
 /* ---- bounds ---- */
 
 COUNTED(test_bounds)

@@ -692,6 +692,31 @@ COUNTED(test_nobody_comes_back)
     disconnect_pair(&stubborn);
 }
 
+/* The library's own thread gives up first: the callbacks run in the program's next dispatch. */
+/* RELIABILITY.md: The daemon ends 19 */
+COUNTED(test_nobody_comes_back_to_a_loop)
+{
+    struct gpubuf_connect_options options = {
+        .size = sizeof(options), .path = daemon_socket(), .resume_ms = 100};
+    struct gpubuf_client *client = connect_with(&options);
+    struct gpubuf_open_options waiting = {.size = sizeof(waiting), .wait_ms = 60000};
+    struct gpubuf_object *object;
+    struct outcome open = {0};
+    put_counting(client, "left", 10, 1);
+    ok(client, gpubuf_open(client, "left", NULL, &object)); /* so the thread makes it anew */
+    ok(client, gpubuf_open_async(client, "none", &waiting, note, &open, NULL));
+    kill_daemon();
+    while (gpubuf_cancel(client, UINT64_MAX) == GPUBUF_E_NOT_FOUND)
+        usleep(1000);
+    assert_false(open.done);
+    assert_int_equal(gpubuf_dispatch(client), GPUBUF_E_CLOSED);
+    assert_true(open.done);
+    assert_int_equal(open.status, GPUBUF_E_CLOSED);
+    gpubuf_release(object);
+    gpubuf_disconnect(client);
+    start_daemon_again();
+}
+
 /* A parked view whose lease went with its daemon shows no other lease's content, though the next
    daemon gives its number to one: both count from one. */
 /* RELIABILITY.md: The daemon ends 20 */

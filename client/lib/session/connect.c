@@ -270,7 +270,7 @@ void gpubuf_disconnect(struct gpubuf_client *client)
     struct gb_error why;
     (void)gb_fail(&why, GPUBUF_E_CLOSED, "the program has disconnected");
     gb_client_lose(client, &why);
-    gb_deliver(client);
+    gb_deliver(client, true);
     bool in_callback = gb_in_callback(client);
     while (client->polling.pollers > 0 || (client->deliveries.under_way && !in_callback)) {
         client->polling.waiters++;

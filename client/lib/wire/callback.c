@@ -1,5 +1,6 @@
 #include "client/lib/wire/callback.h"
 
+#include "client/lib/wire/loop.h"
 #include "client/lib/wire/release.h"
 
 static _Thread_local const struct gb_callback_frame *callback_frames;
@@ -55,18 +56,31 @@ void gb_unqueue_delivery(struct gpubuf_client *client, struct gb_delivery *deliv
         client->deliveries.end = link;
 }
 
-void gb_deliver(struct gpubuf_client *client)
+static size_t count_due(const struct gpubuf_client *client)
+{
+    size_t count = 0;
+
+    for (const struct gb_delivery *due = client->deliveries.first; due; due = due->next)
+        count++;
+    return count;
+}
+
+void gb_deliver(struct gpubuf_client *client, bool all)
 {
     if (client->deliveries.under_way || !client->deliveries.first)
         return;
     client->deliveries.under_way = true;
     client->deliveries.by = pthread_self();
-    while (client->deliveries.first) {
+    for (size_t due = count_due(client); client->deliveries.first; due--) {
+        if (!all && due == 0 && !client->end.lost.code)
+            break;
         struct gb_delivery *delivery = client->deliveries.first;
         gb_unqueue_delivery(client, delivery);
         delivery->run(client, delivery);
     }
     client->deliveries.under_way = false;
+    if (client->deliveries.first)
+        gb_loop_wake(client);
     gb_flush_releases(client); /* of the leases that the callbacks released */
     gb_client_changed(client);
 }

@@ -34,7 +34,8 @@ bool gb_in_callback(const struct gpubuf_client *client);
    taken off the client. */
 void gb_await_callback(struct gpubuf_client *client, uint64_t watch);
 
-/* Runs the callbacks that are due, unless another thread does. Lets the lock go. */
-void gb_deliver(struct gpubuf_client *client);
+/* Runs the callbacks that are due, unless another thread does, and if `all` those that become due
+   meanwhile, too; else the program's loop is woken for these. Lets the lock go. */
+void gb_deliver(struct gpubuf_client *client, bool all);
 
 #endif

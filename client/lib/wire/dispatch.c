@@ -27,21 +27,32 @@ void gb_send_gathered(struct gpubuf_client *client)
     pthread_mutex_unlock(&client->lock);
 }
 
-int gpubuf_dispatch(struct gpubuf_client *client)
+/* Sends and receives what can be; returns how many messages came. */
+static int exchange(struct gpubuf_client *client)
 {
-    int r = gb_enter(client);
+    int handled = 0;
 
-    if (r < 0)
-        return r;
-    gb_loop_clear(client);
     if (client->link != GB_LINK_UP && !client->polling.leader)
         (void)client->hooks->mend(client, -1);
     gb_flush_releases(client);
     /* A leader, in a blocking call, is woken by the same input and handles it. If the input were
        received here, the leader would go on polling. */
-    int handled = client->polling.leader ? 0 : gb_receive(client, true);
+    if (!client->polling.leader)
+        handled = gb_receive(client, true);
     gb_flush(client);
-    gb_deliver(client);
+    return handled;
+}
+
+int gpubuf_dispatch(struct gpubuf_client *client)
+{
+    int handled = gb_enter_lost(client);
+
+    if (handled < 0)
+        return handled;
+    gb_loop_clear(client);
+    if (!client->end.lost.code)
+        handled = exchange(client);
+    gb_deliver(client, false); /* a callback may open a cached lease, and so on for ever */
     if (client->end.lost.code)
         handled = gb_report(client, &client->end.lost);
     gb_leave(client);

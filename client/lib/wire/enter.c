@@ -3,7 +3,7 @@
 #include "client/lib/wire/callback.h"
 #include "client/lib/wire/report.h"
 
-int gb_enter(struct gpubuf_client *client)
+int gb_enter_lost(struct gpubuf_client *client)
 {
     if (!client)
         return gb_report_text(NULL, GPUBUF_E_INVALID, "the client is NULL");
@@ -13,9 +13,16 @@ int gb_enter(struct gpubuf_client *client)
     gb_client_retain(client);
     pthread_mutex_lock(&client->lock);
     (void)gb_poll_gpus(client);
-    if (!client->end.lost.code)
-        return 0;
-    int r = gb_report(client, &client->end.lost);
+    return 0;
+}
+
+int gb_enter(struct gpubuf_client *client)
+{
+    int r = gb_enter_lost(client);
+
+    if (r < 0 || !client->end.lost.code)
+        return r;
+    r = gb_report(client, &client->end.lost);
     gb_leave(client);
     return r;
 }

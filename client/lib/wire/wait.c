@@ -128,7 +128,7 @@ int gb_request_wait(struct gpubuf_client *client, struct gb_request **request, i
             return give_up(request);
         if (!client->polling.leader) {
             lead(client, left);
-            gb_deliver(client);
+            gb_deliver(client, true);
         } else if (gb_conn_has_output(&client->conn) && !client->end.write_failed) {
             push_output(client, left);
         } else {
