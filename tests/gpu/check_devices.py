@@ -1,6 +1,6 @@
 """Which GPU is meant: UUIDs and numbers, several GPUs, processes that see them in another order."""
 
-from harness import MIB, WorkerError, check, equal, expect
+from harness import MIB, WorkerError, check, equal
 
 
 @check("a GPU is named by its number, by its UUID, or by the beginning of that")
@@ -28,28 +28,6 @@ def beginning(uuid, others):
 def uuids(work):
     """(in a worker) the GPUs that the process sees."""
     return work.cu.devices()
-
-
-@check("a GPU that is not there ends the daemon with a sentence")
-def unknown_device(t):
-    for name in ("cuda:77", "GPU-00000000"):
-        status, output = t.command(
-            [t.place.gpubufd, "--socket", t.private / "x", "--device", f"{name}:64M"], timeout=30)
-        expect(status not in (0, -6, -11), f"{name}: status {status}")
-        expect(name in output, f"{name}: says {output!r}")
-
-
-@check("two GPUs: objects on each, read on each", gpus=2)
-def two_gpus(t):
-    daemon = t.daemon_of_two()
-    count = t.mib(64, 4)
-    for i in range(2):
-        writer, reader = t.worker(daemon, i), t.worker(daemon, i)
-        writer.put(f"on/{i}", count, i + 1, device=f"cuda:{i}")
-        reader.open(f"on/{i}")
-        equal(reader.sum(f"on/{i}"), (i + 1) * count)
-    listed = daemon.call("list")["objects"]
-    equal(len({o["device"] for o in listed}), 2, "devices")
 
 
 @check("two GPUs: a process that sees them in the other order finds the right one by its UUID", gpus=2)

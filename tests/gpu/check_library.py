@@ -30,26 +30,6 @@ def lib_two_processes(t):
     equal(writer.run("library", "open_and_sum", "fd")[0], 7 * count)
 
 
-@check("libgpubuf: memory of a reader that has released is given back")
-def lib_free(t):
-    daemon = t.daemon()
-    writer, reader = client(t, daemon), client(t, daemon)
-    before = t.free()
-    count = t.mib(512, 16)
-    writer.run("library", "put", "a", count, 1)
-    reader.run("library", "open_and_sum", "a", keep=True)
-    daemon.call("delete", name="a")
-    equal(reader.run("library", "sum_kept", "a"), count)
-    for worker in (writer, reader):
-        if worker is reader:
-            worker.run("library", "release_kept", "a")
-        worker.kill()
-    daemon.sessions(0)
-    daemon.trim()
-    # Their contexts went with them: what is free now is at least as much.
-    expect(t.free() >= before, "less is free than before")
-
-
 @check("libgpubuf: put of device and of host memory, write and read of parts, on a stream and not")
 def lib_copies(t):
     daemon = t.daemon()
@@ -62,12 +42,6 @@ def lib_copies(t):
     found = writer.run("library", "copy", "parts", count)
     equal(found, [3 * count // 2, 4 * count // 2, "busy", "invalid"])
     equal(reader.run("library", "open_and_sum", "parts")[0], 7 * count // 2)
-
-
-@check("libgpubuf: an object that is opened in the writer's own process is at the writer's pointer")
-def lib_same_process(t):
-    daemon = t.daemon()
-    expect(client(t, daemon).run("library", "same_process", "a", 4 * MIB), "it is mapped twice")
 
 
 @check("libgpubuf: seal_on and wait_ready keep the order on the device, release_on defers")

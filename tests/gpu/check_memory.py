@@ -1,9 +1,8 @@
 """Bytes written in one process are read in another, and nobody can change them there."""
 
 import os
-import struct
 
-from harness import MIB, check, equal, expect
+from harness import check, equal, expect
 
 
 @check("two processes: what a kernel of one writes a kernel of the other reads")
@@ -15,22 +14,6 @@ def two_processes(t):
     equal(reader.sum("a"), 7 * count)
     equal(writer.open("a")["state"], "sealed")
     equal(writer.sum("a"), 7 * count)
-
-
-@check("three processes: one makes, one makes more of it, two read both at the same time")
-def three_processes(t):
-    daemon, first, second, third = t.with_workers(3)
-    count = t.mib(16, 2)
-    first.put("x", count, 3)
-    second.open("x")
-    second.put("y", count, second.sum("x") // count + 1)
-    for reader in (first, third):
-        for name in ("x", "y"):
-            reader.open(name)
-    for reader in (first, third):
-        reader.begin("sum", "y")
-    equal([first.end(), third.end()], [4 * count, 4 * count])
-    equal([first.sum("x"), third.sum("x")], [3 * count, 3 * count])
 
 
 @check("64 columns opened in one call, each with its own content")
@@ -111,18 +94,6 @@ def slices(t):
         equal(reader.column_sum(name), expected, name)
 
 
-@check("an array of two axes, and the range of its first that an alias is")
-def array_rows(t):
-    daemon, writer, reader = t.with_workers(2)
-    writer.create("m", {"kind": "array", "dtype": "uint8", "shape": [64, 4096]})
-    writer.fill("m", 2)
-    writer.seal("m")
-    writer.call("alias", name="m/part", of="m", slice={"offset": 10, "length": 5})
-    layout = reader.open("m/part")["layout"]
-    equal(layout["shape"], [5, 4096])
-    equal(reader.sum("m/part"), 2 * 5 * 4096)
-
-
 @check("memory that goes to another domain holds nothing of what was there")
 def scrubbed(t):
     daemon, worker = t.with_workers(1)
@@ -135,29 +106,6 @@ def scrubbed(t):
         equal(worker.sum("new"), 0, f"turn {turn}")
         worker.call("release", lease=worker.call("leases")["leases"][0]["lease"])
         worker.unmap()
-
-
-@check("a segment's size is what the driver says, and buffers lie at multiples of 256 bytes")
-def alignment(t):
-    daemon, worker = t.with_workers(1)
-    for i, count in enumerate((1, 255, 256, 4096, 3 * MIB + 5)):
-        layout = worker.create(f"o{i}", count)["layout"]
-        equal(layout["data"]["offset"] % 256, 0)
-        equal(worker.buffer(f"o{i}", access="rw")[0] % 256, 0)
-        worker.fill(f"o{i}", 1)
-        equal(worker.sum(f"o{i}"), count)
-
-
-@check("doubles arrive bit for bit")
-def bits(t):
-    daemon, writer, reader = t.with_workers(2)
-    values = [0.1, -0.0, 1e308, 5e-324, float(2**53)]
-    writer.create("d", {"kind": "array", "dtype": "float64", "shape": [len(values)]})
-    writer.write_column("d", values)
-    writer.seal("d")
-    reader.open("d")
-    expected = sum(struct.pack(f"<{len(values)}d", *values))
-    equal(reader.sum("d"), expected)
 
 
 @check("a reader under another uid opens what the mode lets it, by descriptor and by handle")

@@ -3,7 +3,6 @@
 Functions that take a worker's `work` run in a worker, by way of Work.run.
 """
 
-import base64
 import ctypes
 import json
 import os
@@ -159,10 +158,6 @@ def open_and_sum(work, name, keep=False):
     return found
 
 
-def sum_kept(work, name):
-    return work.cu.sum(*work.kept["client"].memory(work.kept[name])[:2])
-
-
 def release_kept(work, name):
     work.kept["client"].release(work.kept.pop(name))
 
@@ -209,19 +204,6 @@ def copy(work, name, count):
     past = client.raw("gpubuf_read", made, DATA, 1, back, count, None)
     client.release(made)
     return [sum(back.raw[:half]), sum(back.raw[half:]), CODES.get(refused), CODES.get(past)]
-
-
-def same_process(work, name, count):
-    """Whether an open in the writer's own process gives the writer's own pointer."""
-    client = work.kept["client"]
-    made = client.create(name, count)
-    mine = client.memory(made)[0]
-    client.call("gpubuf_seal", made, None)
-    theirs = client.open(name)
-    found = client.memory(theirs)[0]
-    client.release(made)
-    client.release(theirs)
-    return mine == found
 
 
 def begin_slow_seal(work, name, count, old, new):
@@ -316,10 +298,6 @@ def arrow(work, name, length):
     for struct, where in ((schema, schema), (array.array, array)):
         ctypes.CFUNCTYPE(None, c_void_p)(struct.release)(ctypes.addressof(where))
     return found + [schema.release, array.array.release]
-
-
-def handle_of_own(work):
-    return base64.b64encode(work.cu.ipc_handle(work.kept["own"][0])).decode()
 
 
 def lacks(_, functions):
