@@ -77,12 +77,10 @@ const { createHandler } = require(path.join(PACKAGE, 'lib', 'serve.cjs'))
 const SECRET = 'sixteen or more of them'.replaceAll(' ', '-')
 
 test('a token that is empty or short is none, and an error', async () => {
-  for (const token of ['', 'x', 'fifteen-letters']) {
-    for (const host of ['127.0.0.1', '0.0.0.0']) {
-      const refused = await serve('--host', host, '--token', token)
-      assert.deepEqual([refused.code, /16 characters/.test(refused.stderr)], [1, true], token)
-    }
-    assert.throws(() => createHandler(c, { token }), /16 characters/)
+  for (const token of ['', 'x', 'fifteen-letters']) assert.throws(() => createHandler(c, { token }), /16 characters/)
+  for (const [host, token] of [['127.0.0.1', ''], ['0.0.0.0', 'fifteen-letters']]) {
+    const refused = await serve('--host', host, '--token', token)
+    assert.deepEqual([refused.code, /16 characters/.test(refused.stderr)], [1, true], token)
   }
   assert.throws(() => createHandler(c, { token: null }), TypeError)
   process.env.GPUBUFD_SERVE_TOKEN = ''
