@@ -158,6 +158,28 @@ static inline void prepare(struct peer *peer, const char *part)
         end_line();                                                                                \
     }
 
+/* Writes a request whose params are `before`, `count` items and `after`. `item` is a format of the
+   item's number, which it may have twice; numbers go down, as sorted names are the easier. */
+static inline void items_line(const char *method, const char *before, const char *item, int count,
+                              const char *after)
+{
+    begin_line(method);
+    gb_write_text(&line, before);
+    for (int i = count; i-- > 0;) {
+        gb_write_format(&line, item, i, i);
+        gb_write_text(&line, i ? "," : "");
+    }
+    gb_write_text(&line, after);
+    end_line();
+}
+
+/* A function that writes such a request. */
+#define ASK_ITEMS(function, method, before, item, count, after)                                    \
+    static void function(void)                                                                     \
+    {                                                                                              \
+        items_line(method, before, item, count, after);                                            \
+    }
+
 static inline uint64_t number_after(const char *text, const char *key)
 {
     const char *at = strstr(text, key);
@@ -236,15 +258,6 @@ static inline uint64_t create_wide(struct peer *peer, const char *name, bool met
     free(answer);
     measuring = measured;
     return lease;
-}
-
-/* Writes as many ids as a request may have, counting up from `first`. */
-static inline void write_ids(const char *member, uint64_t first)
-{
-    gb_write_format(&line, "\"%s\":[", member);
-    for (uint64_t i = 0; i < GB_LIMIT(ids); i++)
-        gb_write_format(&line, "%s%llu", i ? "," : "", (unsigned long long)first + i);
-    gb_write_char(&line, ']');
 }
 
 /* How many sessions a user needs to have as many waiting requests as are allowed. */

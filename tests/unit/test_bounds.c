@@ -14,7 +14,6 @@ static struct peer holder;
 #define HOLDERS (SANITIZED ? 1000 : 12288)
 #define OTHERS (SANITIZED ? 1000 : 40000) /* leases of other objects */
 #define USERS (SANITIZED ? 100 : 2000)
-#define SHORT_ROOM (GB_LIMIT(request_bytes) - 64) /* where it brings no layout */
 
 /* ---- the requests ---- */
 
@@ -44,12 +43,11 @@ static void ask_seal(void)
 
 static void ask_seal_with_counts(void)
 {
-    begin_line("seal");
-    gb_write_format(&line, "\"lease\":%llu,\"null_counts\":{", (unsigned long long)last_lease);
-    for (int i = COLUMNS; i-- > 0;)
-        gb_write_format(&line, "\"column %04d\":1%s", i, i ? "," : "");
-    gb_write_text(&line, "},\"release\":true");
-    end_line();
+    char lease[64];
+
+    snprintf(lease, sizeof(lease), "},\"release\":true,\"lease\":%llu",
+             (unsigned long long)last_lease);
+    items_line("seal", "\"null_counts\":{", "\"column %04d\":1", COLUMNS, lease);
 }
 
 static void ask_abort(void)
@@ -59,115 +57,53 @@ static void ask_abort(void)
     end_line();
 }
 
-static void ask_register(void)
-{
-    begin_line("register");
-    gb_write_text(&line, "\"name\":\"made\",\"replace\":true,\"handles\":[{\"kind\":\"memfd\","
-                         "\"fd\":0,\"bytes\":4096,\"device\":\"host\"}],\"layout\":{\"kind\":"
-                         "\"table\",\"length\":1,\"columns\":[");
-    for (int i = 0; i < COLUMNS; i++)
-        gb_write_format(&line,
-                        "%s{\"name\":\"c%04d\",\"dtype\":\"int8\",\"length\":1,\"data\":{\"handle\""
-                        ":0,\"offset\":0,\"bytes\":1},\"mask\":{\"handle\":0,\"offset\":0,"
-                        "\"bytes\":64}}",
-                        i ? "," : "", i);
-    gb_write_text(&line, "]},\"device\":\"host\"");
-    end_line();
-}
+ASK_ITEMS(
+    ask_register, "register",
+    "\"name\":\"made\",\"replace\":true,\"device\":\"host\",\"handles\":[{\"kind\":\"memfd\","
+    "\"fd\":0,\"bytes\":4096,\"device\":\"host\"}],\"layout\":{\"kind\":\"table\",\"length\":1,"
+    "\"columns\":[",
+    "{\"name\":\"c%04d\",\"dtype\":\"int8\",\"length\":1,\"data\":{\"handle\":0,\"offset\":0,"
+    "\"bytes\":1},\"mask\":{\"handle\":0,\"offset\":0,\"bytes\":64}}",
+    COLUMNS, "]}")
 
 ASK(ask_alias, "alias",
     "\"name\":\"made\",\"of\":\"wide\",\"replace\":true,\"slice\":{\"offset\":"
     "0,\"length\":1}")
 
-static void ask_alias_of_columns(void)
-{
-    begin_line("alias");
-    gb_write_text(&line, "\"name\":\"made\",\"of\":\"wide\",\"replace\":true,\"columns\":[");
-    for (int i = COLUMNS; i-- > 0;)
-        gb_write_format(&line, "\"column %04d\"%s", i, i ? "," : "");
-    gb_write_char(&line, ']');
-    end_line();
-}
+ASK_ITEMS(ask_alias_of_columns, "alias",
+          "\"name\":\"made\",\"of\":\"wide\",\"replace\":true,\"columns\":[", "\"column %04d\"",
+          COLUMNS, "]")
 
 static void prepare_bundle(void)
 {
     make_object(&asker, "bundle", "{\"kind\":\"bundle\",\"bytes\":4096,\"manifest_bytes\":9}");
 }
 
-static void ask_alias_of_parts(void)
-{
-    begin_line("alias");
-    gb_write_text(&line, "\"name\":\"made\",\"of\":\"bundle\",\"replace\":true,\"parts\":[");
-    for (int i = COLUMNS; i-- > 0;)
-        gb_write_format(&line, "\"model.layers.%04d.mlp.experts.0000.down_proj.weight\"%s", i,
-                        i ? "," : "");
-    gb_write_char(&line, ']');
-    end_line();
-}
+ASK_ITEMS(ask_alias_of_parts, "alias",
+          "\"name\":\"made\",\"of\":\"bundle\",\"replace\":true,\"parts\":[",
+          "\"model.layers.%04d.mlp.experts.0000.down_proj.weight\"", COLUMNS, "]")
 
-static void ask_alias_with_layout(void)
-{
-    begin_line("alias");
-    gb_write_text(&line, "\"name\":\"made\",\"of\":\"bundle\",\"replace\":true,\"layout\":{"
-                         "\"kind\":\"table\",\"length\":1,\"columns\":[");
-    for (int i = COLUMNS; i-- > 0;)
-        gb_write_format(&line,
-                        "{\"name\":\"column %04d\",\"dtype\":\"uint8\",\"length\":1,\"data\":{"
-                        "\"offset\":%d,\"bytes\":1}}%s",
-                        i, i, i ? "," : "");
-    gb_write_text(&line, "]}");
-    end_line();
-}
+ASK_ITEMS(ask_alias_with_layout, "alias",
+          "\"name\":\"made\",\"of\":\"bundle\",\"replace\":true,\"layout\":{\"kind\":\"table\","
+          "\"length\":1,\"columns\":[",
+          "{\"name\":\"column %04d\",\"dtype\":\"uint8\",\"length\":1,\"data\":{\"offset\":%d,"
+          "\"bytes\":1}}",
+          COLUMNS, "]}")
 
 ASK(ask_open, "open", "\"name\":\"wide\"")
 
-static void write_names(const char *prefix, bool padded)
-{
-    gb_write_text(&line, "\"names\":[");
-    for (int i = 0; i < GB_LIMIT(names) && line.length < SHORT_ROOM - 512; i++)
-        gb_write_format(&line, padded ? "%s\"%s/%0240d\"" : "%s\"%s/%05d\"", i ? "," : "", prefix,
-                        i % MANY);
-    gb_write_char(&line, ']');
-}
+#define ASK_NAMES(function, method, name)                                                          \
+    ASK_ITEMS(function, method, "\"names\":[", name, GB_LIMIT(names), "]")
+ASK_NAMES(ask_open_names, "open", "\"m/%05d\"")
 
-static void ask_open_names(void)
-{
-    begin_line("open");
-    write_names("m", false);
-    end_line();
-}
-
-static void ask_open_nothing(void)
-{
-    begin_line("open");
-    write_names("none", true);
-    end_line();
-}
+ASK_NAMES(ask_open_nothing, "open", "\"none/%0240d\"")
 
 /* As many of the widest as one message holds come back, each a copy. */
-static void ask_open_wide(void)
-{
-    begin_line("open");
-    gb_write_text(&line, "\"names\":[");
-    for (int i = 0; i < GB_LIMIT(names); i++)
-        gb_write_text(&line, i ? ",\"wide\"" : "\"wide\"");
-    gb_write_char(&line, ']');
-    end_line();
-}
+ASK_ITEMS(ask_open_wide, "open", "\"names\":[", "\"wide\"", GB_LIMIT(names), "]")
 
-static void ask_release_nothing(void)
-{
-    begin_line("release");
-    write_ids("leases", 4000000);
-    end_line();
-}
+ASK_ITEMS(ask_release_nothing, "release", "\"leases\":[", "4%06d", GB_LIMIT(ids), "]")
 
-static void ask_unmap_nothing(void)
-{
-    begin_line("unmap");
-    write_ids("segments", 4000000);
-    end_line();
-}
+ASK_ITEMS(ask_unmap_nothing, "unmap", "\"segments\":[", "4%06d", GB_LIMIT(ids), "]")
 
 /* A session of its own opens names and is asked to give them back. */
 static uint64_t first_lease;
@@ -204,12 +140,7 @@ static void prepare_victims(void)
     }
 }
 
-static void ask_delete(void)
-{
-    begin_line("delete");
-    write_names("victim", false);
-    end_line();
-}
+ASK_NAMES(ask_delete, "delete", "\"victim/%05d\"")
 
 /* Each with as many older versions as it may keep. */
 static void prepare_versions(void)
@@ -251,9 +182,7 @@ static void prepare_kept(void)
         assert_true(peer_connect(&inside, &keepers[i]));
         free(ask_with(&keepers[i], hello, sizeof(hello) - 1, NULL, 0));
         for (int again = 0; again < GB_OBJECT_SLOTS / KEEPERS; again++) {
-            begin_line("open");
-            write_names("victim", false);
-            end_line();
+            items_line("open", "\"names\":[", "\"victim/%05d\"", GB_LIMIT(names), "]");
             free(ask_with(&keepers[i], line.data, line.length, NULL, 0));
         }
     }
@@ -266,12 +195,7 @@ static void end_kept(void)
         peer_close(&keepers[i]);
 }
 
-static void ask_delete_nothing(void)
-{
-    begin_line("delete");
-    write_names("none", true);
-    end_line();
-}
+ASK_NAMES(ask_delete_nothing, "delete", "\"none/%0240d\"")
 
 ASK(ask_list, "list", "\"prefix\":\"m/\"")
 
@@ -409,12 +333,8 @@ static void end_told(void)
 /* As many requests as a user may have wait for a name, and for 63 others that never come. */
 static void prepare_awaited(void)
 {
-    begin_line("open");
-    gb_write_text(&line, "\"wait_ms\":600000,\"names\":[\"made\"");
-    for (int i = 1; i < GB_LIMIT(names); i++)
-        gb_write_format(&line, ",\"never/%d\"", i);
-    gb_write_char(&line, ']');
-    end_line();
+    items_line("open", "\"wait_ms\":600000,\"names\":[\"made\",", "\"never/%d\"",
+               GB_LIMIT(names) - 1, "]");
     for (size_t i = 0; i < WAITERS; i++) {
         assert_true(peer_connect(&inside, &waiters[i]));
         send_waits(&waiters[i], SANITIZED ? 20 : GB_LIMIT(session_waits));
@@ -496,48 +416,26 @@ static void prepare_providers(void)
 
 ASK(ask_sessions, "sessions", "")
 
-static void ask_open_missing(void)
-{
-    begin_line("open");
-    gb_write_text(&line, "\"wait_ms\":1,\"names\":[\"0\"");
-    for (int i = 1; i < GB_LIMIT(names); i++)
-        gb_write_format(&line, ",\"%0255d\"", i);
-    gb_write_char(&line, ']');
-    end_line();
-}
+ASK_ITEMS(ask_open_missing, "open", "\"wait_ms\":1,\"names\":[", "\"%0255d\"", GB_LIMIT(names), "]")
 
 ASK(ask_trim, "trim", "")
 
-static void ask_settle(void)
-{
-    begin_line("settle");
-    gb_write_text(&line, "\"objects\":[");
-    for (int i = 0; i < GB_LIMIT(names); i++)
-        gb_write_format(&line, "%s{\"name\":\"n/%0200d\",\"version\":%d}", i ? "," : "", i, i + 1);
-    gb_write_char(&line, ']');
-    end_line();
-}
-
-static void write_resumed(const char *name, uint64_t version, int count)
-{
-    begin_line("hello");
-    gb_write_format(&line, "\"protocol\":1,\"resume\":{\"instance\":\"%s\",\"objects\":[",
-                    inside.server.instance);
-    for (int i = 0; i < count && line.length < SHORT_ROOM - 512; i++) {
-        gb_write_format(&line, i ? ",{\"name\":\"" : "{\"name\":\"");
-        gb_write_format(&line, name, i);
-        gb_write_format(&line, "\",\"version\":%llu,\"segment\":1,\"offset\":1}",
-                        (unsigned long long)version + (unsigned long long)i);
-    }
-    gb_write_text(&line, "]}");
-    end_line();
-}
+ASK_ITEMS(ask_settle, "settle", "\"objects\":[", "{\"name\":\"n/%0200d\",\"version\":1%d}",
+          GB_LIMIT(names), "]")
 
 static void ask_resume(void)
 {
     struct gb_object *object = gb_registry_find(&inside.server.registry, "m/00000", 7);
 
-    write_resumed("m/%05d", object->version, GB_LIMIT(names));
+    begin_line("hello");
+    gb_write_format(&line, "\"protocol\":1,\"resume\":{\"instance\":\"%s\",\"objects\":[",
+                    inside.server.instance);
+    for (int i = 0; i < GB_LIMIT(names); i++)
+        gb_write_format(&line,
+                        "%s{\"name\":\"m/%05d\",\"version\":%llu,\"segment\":1,\"offset\":1}",
+                        i ? "," : "", i, (unsigned long long)object->version + (unsigned)i);
+    gb_write_text(&line, "]}");
+    end_line();
 }
 
 static void ask_resume_wide(void)

@@ -20,7 +20,10 @@ static void prepare_full(void)
     }
     /* Nobody maps what is to go. */
     begin_line("unmap");
-    write_ids("segments", 1);
+    gb_write_text(&line, "\"segments\":[1");
+    for (int i = 2; i <= GB_LIMIT(ids); i++)
+        gb_write_format(&line, ",%d", i);
+    gb_write_char(&line, ']');
     end_line();
     prepare(&asker, "\"id\":1");
 }
