@@ -110,17 +110,6 @@ def test_prefixes_that_are_counted_are_few(daemon, provider):
     assert ("names", "new/") in loads(provider) and ("names", "cols/") in loads(provider)
 
 
-# RELIABILITY.md: A provider 1
-def test_one_request_however_many_wait(daemon, provider):
-    waits = [waiting(daemon, "cols/a") for _ in range(20)]
-    request = wanted(provider)["request"]
-    nothing_wanted(provider)
-    provider.put("cols/a")
-    for reader, ident in waits:
-        assert reader.reply(ident)["object"]["version"] == 1
-    assert provider.error("not_found", "decline", request=request)
-
-
 def test_who_does_not_wait_asks_nobody(daemon, provider):
     reader = daemon.connect()
     assert "an open that waits" in reader.error("not_found", "open", name="cols/a").message
@@ -207,20 +196,6 @@ def test_what_a_provider_says_is_cleaned(daemon, provider):
     provider.call("decline", request=wanted(provider)["request"],
                   message='\x1b[31mno\n\u202efile\u2028 "é"\x9b\\')
     assert failure(reader, request).message == '"cols/a": ?[31mno??file? "é"?\\'
-
-
-def test_nobody_waits_any_more(daemon, provider):
-    reader, request = waiting(daemon, "cols/a")
-    also = daemon.connect()
-    assert also.error("timeout", "open", name="cols/a", wait_ms=1).kind == "timeout"
-    params = wanted(provider)
-    nothing_wanted(provider)
-    reader.close()
-    over = provider.notification("unwanted")["params"]
-    assert over == {"request": params["request"], "prefix": "cols/"}
-    provider.error("not_found", "decline", request=params["request"])
-    waiting(daemon, "cols/a")
-    assert wanted(provider)["request"] > params["request"]
 
 
 def test_what_waits_for_room_is_the_providers_own(daemon, provider, peer):
@@ -478,22 +453,6 @@ def test_why_a_name_is_not_there(daemon, provider):
     wait_until(lambda: "nobody" in reader.error("not_found", "stat", why=True, name="other").message)
 
 
-@pytest.mark.hunt
-# RELIABILITY.md: A provider 1
-def test_ten_thousand_opens_of_one_name(daemon_factory):
-    daemon = daemon_factory("--limit", "user_waits=11000")
-    provider = providing(daemon, "")
-    readers = [daemon.connect() for _ in range(40)]
-    requests = [(r, [r.request("open", name="a", wait_ms=LONG, brief=True) for _ in range(250)]) for r in readers]
-    wait_until(lambda: "10000 waiting" in provider.error("not_found", "stat", why=True, name="a").message)
-    wanted(provider)
-    nothing_wanted(provider)
-    provider.put("a")
-    for reader, idents in requests:
-        assert {reader.reply(ident)["object"]["version"] for ident in idents} == {1}
-    assert provider.call("stats")["wanted"] == 1
-
-
 # RELIABILITY.md: A provider 4
 def test_opens_that_end_before_the_answer(daemon, provider):
     """Some so soon that nobody is asked; each of the others has a request that is over before the next."""
@@ -505,6 +464,11 @@ def test_opens_that_end_before_the_answer(daemon, provider):
     for first, last in zip(told[::2], told[1::2]):
         assert (first["method"], last["method"]) == ("wanted", "unwanted")
         assert first["params"]["request"] == last["params"]["request"]
+        assert set(last["params"]) == {"request", "prefix"}
+    requests = [one["params"]["request"] for one in told[::2]]
+    assert requests == sorted(set(requests)), "a number is used once"
+    for request in requests[-1:]:
+        provider.error("not_found", "decline", request=request)
     nothing_wanted(provider)
 
 
