@@ -46,9 +46,7 @@ static void note_send(struct note *note)
     if (gb_peer_member_is_in(member) && note->value) {
         gb_writer_init(&value, 0);
         gb_write_text(&value, note->value);
-        GB_WRITE_LITERAL(&texts.operation, "{\"request_put\":{");
         gb_peer_member_write_put(&texts.operation, member, note->kind, note->name, &value);
-        GB_WRITE_LITERAL(&texts.operation, "}}");
         note->change = gb_peer_batch_add(&member->puts, note->name, &texts, on_answered, note);
     } else if (gb_peer_member_is_in(member)) {
         gb_peer_member_write_delete(&texts.operation, member, note->kind, note->name);

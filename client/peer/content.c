@@ -216,10 +216,25 @@ static int move(const struct gb_peer_content *content, uint64_t chunk, unsigned 
     return 0;
 }
 
-int gb_peer_content_read(const struct gb_peer_content *content, uint64_t chunk, void *buffer,
-                         struct gb_error *error)
+int gb_peer_content_read(const struct gb_peer_content *content, uint64_t chunk,
+                         struct gb_staging **block, const void **bytes, struct gb_error *error)
 {
-    return move(content, chunk, buffer, false, error);
+    int r = 0;
+
+    *block = NULL;
+    *bytes = gb_peer_content_direct(content, chunk);
+    if (*bytes)
+        return 0;
+    r = gb_peer_content_stage(content, chunk, block, error);
+    if (r < 0)
+        return r;
+    *bytes = gb_staging_memory(*block);
+    r = move(content, chunk, gb_staging_memory(*block), false, error);
+    if (r < 0) {
+        gb_staging_give(*block);
+        *block = NULL;
+    }
+    return r;
 }
 
 int gb_peer_content_write(const struct gb_peer_content *content, uint64_t chunk, const void *buffer,

@@ -63,9 +63,11 @@ void *gb_peer_content_direct(const struct gb_peer_content *content, uint64_t chu
 int gb_peer_content_stage(const struct gb_peer_content *content, uint64_t chunk,
                           struct gb_staging **block, struct gb_error *error);
 
-/* Copies a chunk to or from `buffer`, of GB_PEER_CHUNK + 8 bytes. */
-int gb_peer_content_read(const struct gb_peer_content *content, uint64_t chunk, void *buffer,
-                         struct gb_error *error);
+/* Gives a chunk: in its own memory, with *block NULL, or read into *block, which the caller gives
+   back. On failure there is no block. Any thread. */
+int gb_peer_content_read(const struct gb_peer_content *content, uint64_t chunk,
+                         struct gb_staging **block, const void **bytes, struct gb_error *error);
+/* Copies a chunk from `buffer`, of GB_PEER_CHUNK + 8 bytes. */
 int gb_peer_content_write(const struct gb_peer_content *content, uint64_t chunk, const void *buffer,
                           struct gb_error *error);
 

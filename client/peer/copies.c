@@ -1,52 +1,40 @@
 #include "client/peer/copies.h"
 
 #include <inttypes.h>
-#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int compare(const void *a, const void *b)
-{
-    return strcmp(((const struct gb_peer_copy *)a)->name, ((const struct gb_peer_copy *)b)->name);
-}
+#include "client/peer/tree.h"
 
 const struct gb_peer_copy *gb_peer_copies_find(const struct gb_peer_copies *copies,
                                                const char *name)
 {
-    const struct gb_peer_copy wanted = {.name = name};
-    void *place = tfind(&wanted, &copies->tree, compare);
-
-    return place ? *(struct gb_peer_copy **)place : NULL;
+    return gb_peer_tree_find(&copies->tree, name);
 }
 
 void gb_peer_copies_remove(struct gb_peer_copies *copies, const char *name)
 {
-    const struct gb_peer_copy *copy = gb_peer_copies_find(copies, name);
+    void *copy = gb_peer_tree_find(&copies->tree, name);
 
     if (!copy)
         return;
-    tdelete(copy, &copies->tree, compare);
+    gb_peer_tree_remove(&copies->tree, copy);
     copies->count--;
-    free((void *)(uintptr_t)copy);
 }
 
 bool gb_peer_copies_add(struct gb_peer_copies *copies, const char *name, uint64_t version,
                         const char *origin, uint64_t revision)
 {
-    size_t length = strlen(name) + 1;
-    struct gb_peer_copy *copy = malloc(sizeof(*copy) + length);
+    struct gb_peer_copy *copy;
 
     gb_peer_copies_remove(copies, name);
+    copy = gb_peer_tree_add(&copies->tree, name, sizeof(*copy));
     if (!copy)
         return false;
-    *copy = (struct gb_peer_copy){
-        .name = memcpy(copy + 1, name, length), .version = version, .revision = revision};
+    copy->version = version;
+    copy->revision = revision;
     snprintf(copy->origin, sizeof(copy->origin), "%s", origin);
-    if (!tsearch(copy, &copies->tree, compare)) {
-        free(copy);
-        return false;
-    }
     copies->count++;
     return true;
 }

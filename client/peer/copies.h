@@ -9,7 +9,7 @@
 #include "client/peer/directory.h"
 
 struct gb_peer_copy {
-    const char *name; /* lies behind the struct, but in a comparison */
+    const char *name;
     uint64_t version; /* here */
     uint64_t revision;
     char origin[GB_PEER_NODE_BYTES];
@@ -19,7 +19,7 @@ struct gb_peer_copy {
 enum { GB_PEER_COPY_LABEL = 256 };
 
 struct gb_peer_copies {
-    void *tree; /* of tsearch, by name */
+    void *tree; /* by name (tree.h) */
     size_t count;
 };
 

@@ -47,16 +47,10 @@ bool gb_peer_word_describe(struct gb_peer_word *word, const char *layout, size_t
 
 static int add_chunk(struct gb_peer_digest *digest, uint64_t chunk, struct gb_error *error)
 {
-    const void *bytes = gb_peer_content_direct(digest->content, chunk);
-    struct gb_staging *block = NULL;
-    int r = 0;
+    struct gb_staging *block;
+    const void *bytes;
+    int r = gb_peer_content_read(digest->content, chunk, &block, &bytes, error);
 
-    if (!bytes) {
-        r = gb_peer_content_stage(digest->content, chunk, &block, error);
-        if (r == 0)
-            r = gb_peer_content_read(digest->content, chunk, gb_staging_memory(block), error);
-        bytes = block ? gb_staging_memory(block) : NULL;
-    }
     if (r == 0 && EVP_DigestUpdate(digest->context, bytes,
                                    gb_peer_content_chunk_bytes(digest->content->bytes, chunk)) != 1)
         r = gb_fail_memory(error);

@@ -15,10 +15,9 @@ enum kind { FIND, PUBLISH, WITHDRAW };
 
 /* A request of the interface until its callback; its caller may have cancelled it. */
 struct op {
-    struct op *next, **here;
+    struct gb_link of_directory;
     struct directory *directory;
     enum kind kind;
-    char *name;
     union {
         gb_peer_found_cb found;
         gb_peer_published_cb published;
@@ -33,6 +32,7 @@ struct op {
     uint64_t turn;
     int status;
     struct gb_error error;
+    char name[];
 };
 
 struct directory {
@@ -43,7 +43,7 @@ struct directory {
     bool unswept; /* something may be left to sweep */
     struct gb_peer_announcer announcer;
     struct gb_error said; /* the last reason that events.state had; none: the directory is there */
-    struct op *ops;
+    struct gb_link ops;   /* struct op, newer ones first */
 };
 
 /* ---- requests of the interface ---- */
@@ -52,35 +52,24 @@ struct directory {
 static struct op *op_create(struct directory *directory, enum kind kind, const char *name,
                             void *user)
 {
-    struct op *op = calloc(1, sizeof(*op));
+    struct op *op = calloc(1, sizeof(*op) + strlen(name) + 1);
 
     if (!op)
         return NULL;
     op->directory = directory;
     op->kind = kind;
-    op->name = strdup(name);
-    if (!op->name) {
-        free(op);
-        return NULL;
-    }
+    strcpy(op->name, name);
     op->user = user;
     op->turn = directory->turn;
-    op->next = directory->ops;
-    op->here = &directory->ops;
-    if (op->next)
-        op->next->here = &op->next;
-    directory->ops = op;
+    gb_list_prepend(&directory->ops, &op->of_directory);
     return op;
 }
 
 static void op_free(struct op *op)
 {
-    *op->here = op->next;
-    if (op->next)
-        op->next->here = op->here;
+    gb_list_remove(&op->of_directory);
     gb_peer_etcd_cancel(op->call);
     gb_peer_change_cancel(op->change);
-    free(op->name);
     free(op);
 }
 
@@ -178,31 +167,31 @@ static void op_finish(struct op *op)
     op_free(op);
 }
 
+static struct op *next_ready(struct directory *directory)
+{
+    GB_LIST_EACH(&directory->ops, struct op, op, of_directory)
+        if (op->ready && op->turn < directory->turn)
+            return op;
+    return NULL;
+}
+
 /* Ends what the loop has been waited for with, but nothing that is begun meanwhile. */
 static void finish_ready(struct directory *directory)
 {
     struct op *op;
 
     directory->turn++;
-    for (op = directory->ops; op;) {
-        if (op->ready && op->turn < directory->turn) {
-            op_finish(op);
-            op = directory->ops; /* the list may have changed */
-        } else {
-            op = op->next;
-        }
-    }
-    for (op = directory->ops; op; op = op->next)
-        if (op->ready)
-            op_later(op, op->status);
+    while ((op = next_ready(directory)))
+        op_finish(op);
+    GB_LIST_EACH(&directory->ops, struct op, later, of_directory)
+        if (later->ready)
+            op_later(later, later->status);
 }
 
 /* Ends all, with their errors or this one. */
 static void finish_all(struct directory *directory, int status, const char *message)
 {
-    struct op *op;
-
-    for (op = directory->ops; op; op = op->next) {
+    GB_LIST_EACH(&directory->ops, struct op, op, of_directory) {
         gb_peer_etcd_cancel(op->call);
         gb_peer_change_cancel(op->change);
         op->call = NULL;
@@ -323,24 +312,35 @@ static void write_published(struct gb_writer *value, const struct op *op)
                      op->directory->member.node, op->version, op->bytes, op->serial, op->since_ms);
 }
 
+/* Takes in what etcd has done with the name, before the watch tells. `value` NULL: it was
+   deleted. */
+static void take_done(struct op *op, const struct gb_writer *value, uint64_t revision)
+{
+    struct gb_peer_member *member = &op->directory->member;
+    struct gb_writer key;
+
+    gb_writer_init(&key, 0);
+    gb_write_format(&key, "%s/names/%s", member->root, op->name);
+    gb_write_char(&key, '\0');
+    if (!key.failed)
+        gb_peer_member_take(member, key.data, value ? value->data : NULL, value ? value->length : 0,
+                            revision, member->lease);
+    gb_writer_end(&key);
+}
+
 static void publish_won(struct op *op, uint64_t revision)
 {
-    struct directory *directory = op->directory;
-    struct gb_peer_member *member = &directory->member;
+    struct gb_peer_member *member = &op->directory->member;
     struct gb_peer_entry *entry = gb_peer_view_entry(&member->view, op->name, false);
-    struct gb_writer key, value;
+    struct gb_writer value;
 
     op->revision = revision;
     op->status = 0;
     if (entry)
         entry->published = revision; /* before it is known, lest it be swept */
-    gb_writer_init(&key, 0);
-    gb_write_format(&key, "%s/names/%s", member->root, op->name);
-    gb_write_char(&key, '\0');
     write_published(&value, op);
-    if (revision > member->watched && !key.failed && !value.failed)
-        gb_peer_member_take(member, key.data, value.data, value.length, revision, member->lease);
-    gb_writer_end(&key);
+    if (revision > member->watched && !value.failed)
+        take_done(op, &value, revision);
     gb_writer_end(&value);
     op_finish(op);
 }
@@ -398,13 +398,9 @@ static bool publish_send(struct op *op)
 
     op->tries++;
     gb_peer_member_write_compare(&texts.compare, member, "/names/", op->name, op->revision);
-    GB_WRITE_LITERAL(&texts.operation, "{\"request_put\":{");
     write_published(&value, op);
     gb_peer_member_write_put(&texts.operation, member, "/names/", op->name, &value);
-    GB_WRITE_LITERAL(&texts.operation, "}}");
-    GB_WRITE_LITERAL(&texts.otherwise, "{\"request_range\":{");
-    gb_peer_member_write_key(&texts.otherwise, member, "/names/", op->name);
-    GB_WRITE_LITERAL(&texts.otherwise, "}}");
+    gb_peer_member_write_range(&texts.otherwise, member, "/names/", op->name);
     op->change = gb_peer_batch_add(&member->puts, op->name, &texts, on_published, op);
     return op->change;
 }
@@ -444,9 +440,7 @@ static void on_withdrawn(void *user, int code, struct gb_json value, uint64_t re
                          struct gb_pool *pool, const struct gb_error *error)
 {
     struct op *op = user;
-    struct gb_peer_member *member = &op->directory->member;
-    struct gb_peer_entry *entry = gb_peer_view_entry(&member->view, op->name, false);
-    struct gb_writer key;
+    struct gb_peer_entry *entry = gb_peer_view_entry(&op->directory->member.view, op->name, false);
 
     op->change = NULL;
     if (code == GPUBUF_E_NOT_FOUND) {
@@ -455,14 +449,8 @@ static void on_withdrawn(void *user, int code, struct gb_json value, uint64_t re
     }
     /* Where it failed, the next tick asks again. Where it did nothing, the watch tells why. */
     op->directory->unswept |= code < 0;
-    if (code == 0 && entry && entry->revision == op->revision) {
-        gb_writer_init(&key, 0);
-        gb_write_format(&key, "%s/names/%s", member->root, op->name);
-        gb_write_char(&key, '\0');
-        if (!key.failed)
-            gb_peer_member_take(member, key.data, NULL, 0, revision, 0);
-        gb_writer_end(&key);
-    }
+    if (code == 0 && entry && entry->revision == op->revision)
+        take_done(op, NULL, revision);
     op_finish(op);
 }
 
@@ -527,9 +515,7 @@ static void directory_word(struct gb_peer_directory *base, const char *name, uin
         return;
     entry->worded = entry->revision;
     gb_writer_init(&value, 0);
-    gb_write_char(&value, '{');
     gb_peer_word_write(&value, word);
-    gb_write_char(&value, '}');
     gb_peer_announce(&directory->announcer, "/words/", name, entry->revision, "", &value);
     gb_writer_end(&value);
 }
@@ -692,7 +678,7 @@ static void directory_close(struct gb_peer_directory *base)
 
     directory->base.events = (struct gb_peer_directory_events){0};
     gb_peer_announce_forget(&directory->announcer);
-    while (directory->ops)
+    while (!gb_list_empty(&directory->ops))
         finish_all(directory, GPUBUF_E_CANCELED, "the directory is closed");
     gb_peer_member_close(&directory->member);
 }

@@ -6,12 +6,14 @@
 #include <string.h>
 
 #include "client/common/remake.h"
+#include "client/peer/options.h"
 #include "client/peer/seldom.h"
 #include "client/peer/sources.h"
 
 enum {
     ACTIVE_MOST = 64, /* fetches at a time; others wait their turn */
     WAITING_MOST = 4096,
+    WAIT_MS = 10000, /* for memory of a copy */
 };
 
 static void go_on(struct gb_peer_fetch *fetch);
@@ -57,7 +59,7 @@ static void say_failed(const struct gb_peer_fetch *fetch, const char *sentence)
 {
     struct gb_peer_fetches *fetches = fetch->fetches;
 
-    gb_peer_log_another(GB_LOG_WARNING, uv_now(fetches->options.loop), &fetches->said,
+    gb_peer_log_another(GB_LOG_WARNING, uv_now(fetches->parts->loop), &fetches->said,
                         "cannot fetch", GB_LOG_TEXT("name", fetch->name),
                         GB_LOG_TEXT("why", sentence));
 }
@@ -78,25 +80,33 @@ static struct gb_peer_fetch *make(struct gb_peer_fetches *fetches, const char *n
     return fetch;
 }
 
+/* Whether a name that could not be fetched for that reason may come about: then programs wait on.
+   It may be made here, or be published elsewhere, if the directory tells of changes; and the
+   directory may be there soon. If the request were declined, all waiting opens would end. */
+static bool may_come(const struct gb_peer_parts *parts, int status)
+{
+    bool early = status == GPUBUF_E_UNAVAILABLE && !parts->figures->joined && !parts->late;
+
+    return *parts->options->etcd && (status == GPUBUF_E_NOT_FOUND || early);
+}
+
 /* Declines the request, for which another fetch may wait on. */
 static void decline(const struct gb_peer_fetch *fetch, int status, const char *message)
 {
-    const struct gb_peer_fetch_options *options = &fetch->fetches->options;
+    const struct gb_peer_parts *parts = fetch->fetches->parts;
 
-    if (options->may_come(options->user, status) &&
-        make(fetch->fetches, fetch->name, fetch->request, fetch->owner))
+    if (may_come(parts, status) && make(fetch->fetches, fetch->name, fetch->request, fetch->owner))
         status = GPUBUF_E_TIMEOUT; /* programs are told if they wait in vain */
-    options->decline(options->user, fetch->request, status, message);
+    (void)gpubuf_decline(parts->client, fetch->request, status, message);
 }
 
 static void give_up(struct gb_peer_fetch *fetch, const struct gb_error *error)
 {
-    const struct gb_peer_fetch_options *options = &fetch->fetches->options;
     int status = error->code == GPUBUF_E_NOT_FOUND ? GPUBUF_E_NOT_FOUND : GPUBUF_E_UNAVAILABLE;
 
     if (fetch->step != GB_PEER_FETCH_ENDING) {
         say_failed(fetch, error->message);
-        gb_peer_figures_fail(options->figures, status);
+        gb_peer_figures_fail(fetch->fetches->parts->figures, status);
         if (fetch->request)
             decline(fetch, status, error->message);
         fetch->request = 0;
@@ -106,7 +116,7 @@ static void give_up(struct gb_peer_fetch *fetch, const struct gb_error *error)
 
 static void give_up_library(struct gb_peer_fetch *fetch, int status)
 {
-    const char *sentence = gpubuf_errmsg(fetch->fetches->options.client);
+    const char *sentence = gpubuf_errmsg(fetch->fetches->parts->client);
     struct gb_error error;
 
     (void)gb_fail(&error, status, "a copy could not be made here: %s",
@@ -131,8 +141,8 @@ static bool answered(struct gb_peer_fetch *fetch)
    gone, the copy stays: it is only old. If that machine is there, it has withdrawn the name. */
 static void drop_copy(struct gb_peer_fetches *fetches, const char *name, uint64_t revision)
 {
-    struct gb_peer_directory *directory = fetches->options.directory;
-    const struct gb_peer_copy *copy = gb_peer_copies_find(fetches->options.copies, name);
+    struct gb_peer_directory *directory = fetches->parts->directory;
+    const struct gb_peer_copy *copy = gb_peer_copies_find(fetches->parts->copies, name);
     struct gb_writer writer;
 
     if (!copy || copy->revision == revision ||
@@ -142,7 +152,7 @@ static void drop_copy(struct gb_peer_fetches *fetches, const char *name, uint64_
     gb_write_pattern(&writer, "{'name':%s,'version':%" PRIu64 "}", name, copy->version);
     gb_write_char(&writer, '\0');
     if (!writer.failed)
-        (void)gpubuf_call_async(fetches->options.client, "delete", writer.data, NULL, NULL, NULL);
+        (void)gpubuf_call_async(fetches->parts->client, "delete", writer.data, NULL, NULL, NULL);
     gb_writer_end(&writer);
 }
 
@@ -151,18 +161,18 @@ static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_ob
 {
     struct gb_peer_fetch *fetch = arg;
     struct gb_peer_fetches *fetches = fetch->fetches;
-    struct gb_peer_directory *directory = fetches->options.directory;
+    struct gb_peer_directory *directory = fetches->parts->directory;
 
     if (status == 0) {
         uint64_t version = gpubuf_object_version(object);
-        fetches->options.figures->fetched++;
-        fetches->options.figures->fetched_bytes += fetch->content.bytes;
-        gb_peer_log_another(GB_LOG_INFO, uv_now(fetches->options.loop), &fetches->said_fetched,
+        fetches->parts->figures->fetched++;
+        fetches->parts->figures->fetched_bytes += fetch->content.bytes;
+        gb_peer_log_another(GB_LOG_INFO, uv_now(fetches->parts->loop), &fetches->said_fetched,
                             "fetched", GB_LOG_TEXT("name", fetch->name),
                             GB_LOG_TEXT("origin", fetch->origin),
                             GB_LOG_NUMBER("revision", fetch->revision),
                             GB_LOG_NUMBER("bytes", fetch->content.bytes));
-        if (gb_peer_copies_add(fetches->options.copies, fetch->name, version, fetch->origin,
+        if (gb_peer_copies_add(fetches->parts->copies, fetch->name, version, fetch->origin,
                                fetch->revision) &&
             directory->methods->copied)
             directory->methods->copied(directory, fetch->name, fetch->revision, version);
@@ -205,7 +215,7 @@ static bool move_digest(struct gb_peer_fetch *fetch)
         return true;
     if (!fetch->digest)
         fetch->digest =
-            gb_peer_digest_new(fetch->fetches->options.loop, &fetch->content, on_digest, fetch);
+            gb_peer_digest_new(fetch->fetches->parts->loop, &fetch->content, on_digest, fetch);
     if (fetch->digest) {
         gb_peer_digest_move(fetch->digest, gb_peer_transfer_came(&fetch->transfer));
         return true;
@@ -230,7 +240,7 @@ static void distrust(struct gb_peer_fetch *fetch)
             continue;
         (void)gb_fail(&error, GPUBUF_E_PROTOCOL, "%s: it sent other content than %s has published",
                       gb_peer_remote_text(remote), fetch->origin);
-        gb_peer_log_seldom(GB_LOG_ERROR, uv_now(fetch->fetches->options.loop),
+        gb_peer_log_seldom(GB_LOG_ERROR, uv_now(fetch->fetches->parts->loop),
                            gb_peer_remote_node(remote), NULL, "a machine is not believed",
                            GB_LOG_TEXT("why", error.message));
         transfer->senders[i].failed = true;
@@ -322,7 +332,8 @@ static void on_created(struct gpubuf_client *client, int status, struct gpubuf_o
 
 static void create(struct gb_peer_fetch *fetch)
 {
-    const struct gb_peer_fetch_options *options = &fetch->fetches->options;
+    const struct gb_peer_parts *parts = fetch->fetches->parts;
+    const struct gb_peer_options *options = parts->options;
     const struct gb_peer_granted *granted = &fetch->granted;
     bool on_gpu = strcmp(granted->device.text, "gpu") == 0 && options->gpu;
     struct gpubuf_layout_spec spec;
@@ -331,9 +342,9 @@ static void create(struct gb_peer_fetch *fetch)
         .size = sizeof(create),
         .device = on_gpu ? options->gpu : "host",
         .mode = (unsigned)granted->mode,
-        .ttl_ms = options->copy_ms,
+        .ttl_ms = (int64_t)options->copy_seconds * 1000,
         .evict = GPUBUF_EVICT_DROP,
-        .wait_ms = options->wait_ms,
+        .wait_ms = WAIT_MS,
         .label = label,
     };
 
@@ -342,7 +353,7 @@ static void create(struct gb_peer_fetch *fetch)
     fetch->step = GB_PEER_FETCH_CREATING;
     fetch->pending++;
     if (r == 0)
-        r = gpubuf_create_async(options->client, fetch->name, &spec, &create, on_created, fetch,
+        r = gpubuf_create_async(parts->client, fetch->name, &spec, &create, on_created, fetch,
                                 NULL);
     if (r < 0) {
         fetch->pending--;
@@ -387,15 +398,17 @@ static void start_next(struct gb_peer_fetches *fetches)
 /* NULL: memory is out. */
 static struct gb_peer_fetch_user *find_owner(struct gb_peer_fetches *fetches, uint64_t uid)
 {
-    struct gb_peer_fetch_user *owner = fetches->owners;
+    struct gb_peer_fetch_user *made;
 
-    while (owner && owner->uid != uid)
-        owner = owner->next;
-    if (owner || !(owner = calloc(1, sizeof(*owner))))
-        return owner;
-    *owner = (struct gb_peer_fetch_user){.next = fetches->owners, .uid = uid};
-    fetches->owners = owner;
-    return owner;
+    GB_LIST_EACH(&fetches->owners, struct gb_peer_fetch_user, owner, of_all)
+        if (owner->uid == uid)
+            return owner;
+    made = calloc(1, sizeof(*made));
+    if (!made)
+        return NULL;
+    made->uid = uid;
+    gb_list_append(&fetches->owners, &made->of_all);
+    return made;
 }
 
 /* The fetch of that name that is not ending; NULL: none. */
@@ -425,8 +438,8 @@ void gb_peer_fetches_want(struct gb_peer_fetches *fetches, const char *name, uin
     else if (owner && fetches->count < WAITING_MOST)
         fetch = make(fetches, name, request, owner);
     if (!fetch)
-        fetches->options.decline(fetches->options.user, request, GPUBUF_E_UNAVAILABLE,
-                                 "too many names are being fetched");
+        (void)gpubuf_decline(fetches->parts->client, request, GPUBUF_E_UNAVAILABLE,
+                             "too many names are being fetched");
     else if (fetch->step == GB_PEER_FETCH_ABSENT)
         enqueue(fetch);
 }
@@ -475,16 +488,16 @@ void gb_peer_fetches_changed(struct gb_peer_fetches *fetches, const char *name, 
 
 static const struct gb_peer_fetch_steps steps = {give_up, answered, create, go_on, on_moved};
 
-struct gb_peer_fetches *gb_peer_fetches_new(const struct gb_peer_fetch_options *options)
+struct gb_peer_fetches *gb_peer_fetches_new(const struct gb_peer_parts *parts)
 {
     struct gb_peer_fetches *fetches = calloc(1, sizeof(*fetches));
 
     if (!fetches)
         return NULL;
-    fetches->options = *options;
+    fetches->parts = parts;
     fetches->steps = &steps;
     fetches->pause.data = fetches;
-    (void)uv_timer_init(options->loop, &fetches->pause); /* cannot fail */
+    (void)uv_timer_init(parts->loop, &fetches->pause); /* cannot fail */
     return fetches;
 }
 
@@ -499,10 +512,7 @@ void gb_peer_fetches_free(struct gb_peer_fetches *fetches)
         return;
     GB_LIST_EACH(&fetches->all, struct gb_peer_fetch, fetch, of_all)
         free_fetch(fetch);
-    while (fetches->owners) {
-        struct gb_peer_fetch_user *owner = fetches->owners;
-        fetches->owners = owner->next;
+    GB_LIST_EACH(&fetches->owners, struct gb_peer_fetch_user, owner, of_all)
         free(owner);
-    }
     uv_close((uv_handle_t *)&fetches->pause, on_closed);
 }

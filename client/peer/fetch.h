@@ -17,8 +17,8 @@
 
 #include "client/peer/fetching.h"
 
-/* All that the options point to outlives the fetches. NULL: out of memory. */
-struct gb_peer_fetches *gb_peer_fetches_new(const struct gb_peer_fetch_options *options);
+/* NULL: out of memory. */
+struct gb_peer_fetches *gb_peer_fetches_new(const struct gb_peer_parts *parts);
 /* Before what they wait for is closed: all end then, without a word, and no other is begun.
    Programs wait on, for the provider that comes next. */
 void gb_peer_fetches_stop(struct gb_peer_fetches *fetches);

@@ -10,6 +10,7 @@
 #include "client/peer/digest.h"
 #include "client/peer/figures.h"
 #include "client/peer/granted.h"
+#include "client/peer/parts.h"
 #include "client/peer/remote.h"
 #include "client/peer/seldom.h"
 #include "client/peer/transfer.h"
@@ -18,25 +19,6 @@
 enum { GB_PEER_FAILED_MOST = 16 }; /* machines that one fetch leaves; then it gives up */
 
 struct gb_peer_fetches;
-
-struct gb_peer_fetch_options {
-    uv_loop_t *loop;
-    struct gpubuf_client *client;
-    struct gb_peer_remotes *remotes;
-    struct gb_peer_directory *directory;
-    struct gb_peer_copies *copies;
-    struct gb_peer_figures *figures;
-    const char *gpu;  /* where copies of objects on a GPU go; NULL: to the host */
-    int64_t copy_ms;  /* how long a copy lives; 0: no bound */
-    uint64_t largest; /* bytes of a copy; 0: no bound */
-    int64_t wait_ms;  /* for memory */
-    /* Declines a request of the daemon. */
-    void (*decline)(void *user, uint64_t request, int status, const char *message);
-    /* Whether a name that could not be fetched for that reason may come about: then programs wait
-       on, until gb_peer_fetches_again. */
-    bool (*may_come)(void *user, int status);
-    void *user;
-};
 
 /* The step that a fetch is at. From GB_PEER_FETCH_OPENING on it is under way. */
 enum gb_peer_fetch_step {
@@ -57,7 +39,7 @@ struct gb_peer_fetch_left {
 
 /* A user for whom something was fetched, until the peer ends. */
 struct gb_peer_fetch_user {
-    struct gb_peer_fetch_user *next;
+    struct gb_link of_all;
     uint64_t uid;
     unsigned active; /* fetches under way */
 };
@@ -109,13 +91,13 @@ struct gb_peer_fetch_steps {
 };
 
 struct gb_peer_fetches {
-    struct gb_peer_fetch_options options;
+    const struct gb_peer_parts *parts;
     const struct gb_peer_fetch_steps *steps;
     struct gb_link all;     /* struct gb_peer_fetch, the oldest first */
     unsigned active, count; /* under way; those and the queued ones */
     bool starting;          /* or stopped: no other is begun */
     uv_timer_t pause;
-    struct gb_peer_fetch_user *owners;
+    struct gb_link owners;       /* struct gb_peer_fetch_user */
     struct gb_peer_another said; /* of failures */
     struct gb_peer_another said_busy, said_fetched;
 };

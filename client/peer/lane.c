@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/peer/ucx.h"
+#include "proto/list.h"
 
 enum {
     TURN = 256,         /* steps of UCX in one turn of the loop */
@@ -12,7 +13,7 @@ enum {
 
 /* A message under way. */
 struct message {
-    struct message *next;
+    struct gb_link of_lane;
     void *request; /* UCX's; NULL: UCX refused it */
     bool receives, over;
     ucs_status_t status;
@@ -23,10 +24,10 @@ struct message {
 
 struct gb_peer_lane {
     const struct gb_peer_ucx *ucx;
-    ucp_worker_h worker; /* NULL: it is closed */
-    ucp_ep_h endpoint;   /* NULL: it is not connected */
-    struct message *first;
-    bool spoilt; /* something came that nobody awaits */
+    ucp_worker_h worker;     /* NULL: it is closed */
+    ucp_ep_h endpoint;       /* NULL: it is not connected */
+    struct gb_link messages; /* struct message */
+    bool spoilt;             /* something came that nobody awaits */
     uv_poll_t poll;
     uv_idle_t more; /* runs while UCX has more to do */
     unsigned handles;
@@ -52,33 +53,40 @@ static void answer(const struct gb_peer_lane *lane, struct message *message)
     else if (message->came != message->bytes)
         status = gb_fail(&error, GPUBUF_E_PROTOCOL, "%zu bytes came in place of %zu", message->came,
                          message->bytes);
+    gb_list_remove(&message->of_lane);
     message->callback(message->user, status, status < 0 ? &error : NULL);
+    free(message);
 }
 
-/* Answers the messages that are over. Each is taken off first, since a callback may close the
-   lane. */
+/* The first message that is over; NULL: none. */
+static struct message *next_over(const struct gb_peer_lane *lane)
+{
+    GB_LIST_EACH(&lane->messages, struct message, message, of_lane)
+        if (message->over)
+            return message;
+    return NULL;
+}
+
+/* Answers the messages that are over. A callback may close the lane. */
 static bool answer_over(struct gb_peer_lane *lane)
 {
-    struct message **place = &lane->first;
+    struct message *message;
     bool any = false;
 
-    while (*place) {
-        struct message *message = *place;
-        if (!message->over) {
-            place = &message->next;
-            continue;
-        }
-        *place = message->next;
+    while (lane->worker && (message = next_over(lane))) {
         if (message->request)
             lane->ucx->ucp_request_free(message->request);
         answer(lane, message);
-        free(message);
         any = true;
-        if (!lane->worker)
-            return true;
-        place = &lane->first;
     }
     return any;
+}
+
+static void cancel_receives(struct gb_peer_lane *lane)
+{
+    GB_LIST_EACH(&lane->messages, const struct message, message, of_lane)
+        if (message->receives && !message->over)
+            lane->ucx->ucp_request_cancel(lane->worker, message->request);
 }
 
 static void finish(struct message *message, ucs_status_t status, size_t came)
@@ -124,9 +132,7 @@ static void look_for_strays(struct gb_peer_lane *lane)
     if (!lane->ucx->ucp_tag_probe_nb(lane->worker, 0, 0, 0, &info))
         return;
     lane->spoilt = true;
-    for (struct message *message = lane->first; message; message = message->next)
-        if (message->receives && !message->over)
-            lane->ucx->ucp_request_cancel(lane->worker, message->request);
+    cancel_receives(lane);
 }
 
 /* UCX signals its descriptor only after it was armed with nothing left to do. */
@@ -145,66 +151,49 @@ static void go_on(struct gb_peer_lane *lane)
     (void)uv_idle_stop(&lane->more);
 }
 
-static bool begin(struct gb_peer_lane *lane, struct message *message, void *request)
+/* Begins a message. The memory is written to only if it receives. */
+static bool begin(struct gb_peer_lane *lane, bool receives, uint64_t tag, void *memory,
+                  size_t bytes, gb_peer_lane_cb callback, void *user)
 {
-    struct message **place = &lane->first;
-
-    if (UCS_PTR_IS_ERR(request))
-        finish(message, UCS_PTR_STATUS(request), 0);
-    else
-        message->request = request;
-    while (*place)
-        place = &(*place)->next;
-    *place = message;
-    (void)uv_idle_start(&lane->more, on_more);
-    return true;
-}
-
-static struct message *new_message(bool receives, size_t bytes, gb_peer_lane_cb callback,
-                                   void *user)
-{
+    const struct gb_peer_ucx *ucx = lane->ucx;
     struct message *message = calloc(1, sizeof(*message));
-
-    if (message)
-        *message = (struct message){
-            .receives = receives, .bytes = bytes, .callback = callback, .user = user};
-    return message;
-}
-
-static ucp_request_param_t params_of(struct message *message)
-{
-    return (ucp_request_param_t){
+    ucp_request_param_t params = {
         .op_attr_mask =
             UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
         .user_data = message,
     };
+    void *request;
+
+    if (!message)
+        return false;
+    *message =
+        (struct message){.receives = receives, .bytes = bytes, .callback = callback, .user = user};
+    if (receives) {
+        params.cb.recv = on_received;
+        request = ucx->ucp_tag_recv_nbx(lane->worker, memory, bytes, tag, UINT64_MAX, &params);
+    } else {
+        params.cb.send = on_sent;
+        request = ucx->ucp_tag_send_nbx(lane->endpoint, memory, bytes, tag, &params);
+    }
+    if (UCS_PTR_IS_ERR(request))
+        finish(message, UCS_PTR_STATUS(request), 0);
+    else
+        message->request = request;
+    gb_list_append(&lane->messages, &message->of_lane);
+    (void)uv_idle_start(&lane->more, on_more);
+    return true;
 }
 
 bool gb_peer_lane_receive(struct gb_peer_lane *lane, uint64_t tag, void *memory, size_t bytes,
                           gb_peer_lane_cb callback, void *user)
 {
-    struct message *message = new_message(true, bytes, callback, user);
-
-    if (!message)
-        return false;
-    ucp_request_param_t params = params_of(message);
-    params.cb.recv = on_received;
-    return begin(
-        lane, message,
-        lane->ucx->ucp_tag_recv_nbx(lane->worker, memory, bytes, tag, UINT64_MAX, &params));
+    return begin(lane, true, tag, memory, bytes, callback, user);
 }
 
 bool gb_peer_lane_send(struct gb_peer_lane *lane, uint64_t tag, const void *memory, size_t bytes,
                        gb_peer_lane_cb callback, void *user)
 {
-    struct message *message = new_message(false, bytes, callback, user);
-
-    if (!message)
-        return false;
-    ucp_request_param_t params = params_of(message);
-    params.cb.send = on_sent;
-    return begin(lane, message,
-                 lane->ucx->ucp_tag_send_nbx(lane->endpoint, memory, bytes, tag, &params));
+    return begin(lane, false, tag, (void *)(uintptr_t)memory, bytes, callback, user);
 }
 
 /* ---- addresses ---- */
@@ -290,30 +279,25 @@ static void close_endpoint(struct gb_peer_lane *lane)
 
 void gb_peer_lane_close(struct gb_peer_lane *lane)
 {
-    struct message *messages;
+    struct gb_link messages = {NULL};
+    struct message *message;
 
     if (!lane)
         return;
-    for (struct message *message = lane->first; message; message = message->next)
-        if (message->receives && !message->over)
-            lane->ucx->ucp_request_cancel(lane->worker, message->request);
+    cancel_receives(lane);
     close_endpoint(lane);
-    for (struct message *message = lane->first; message; message = message->next)
-        if (message->over && message->request)
-            lane->ucx->ucp_request_free(message->request);
+    GB_LIST_EACH(&lane->messages, const struct message, done, of_lane)
+        if (done->over && done->request)
+            lane->ucx->ucp_request_free(done->request);
     if (lane->handles == 2)
         uv_close((uv_handle_t *)&lane->poll, on_closed);
     if (lane->worker)
         lane->ucx->ucp_worker_destroy(lane->worker);
     lane->worker = NULL;
-    messages = lane->first;
-    lane->first = NULL;
-    while (messages) {
-        struct message *message = messages;
-        messages = message->next;
+    gb_list_move(&lane->messages, &messages);
+    while ((message = GB_LIST_FIRST(&messages, struct message, of_lane))) {
         message->status = UCS_ERR_CANCELED;
         answer(lane, message);
-        free(message);
     }
     uv_close((uv_handle_t *)&lane->more, on_closed);
 }

@@ -56,20 +56,10 @@ void gb_peer_lease_drop(struct gb_peer_lease *lease)
 int gb_peer_lease_chunk(struct gb_peer_lease *lease, uint64_t chunk, struct gb_staging **block,
                         const void **bytes, uint64_t *sum, struct gb_error *error)
 {
-    *block = NULL;
-    *bytes = gb_peer_content_direct(&lease->content, chunk);
-    if (!*bytes) {
-        int r = gb_peer_content_stage(&lease->content, chunk, block, error);
-        if (r < 0)
-            return r;
-        *bytes = gb_staging_memory(*block);
-        r = gb_peer_content_read(&lease->content, chunk, gb_staging_memory(*block), error);
-        if (r < 0) {
-            gb_staging_give(*block);
-            *block = NULL;
-            return r;
-        }
-    }
+    int r = gb_peer_content_read(&lease->content, chunk, block, bytes, error);
+
+    if (r < 0)
+        return r;
     *sum = gb_peer_content_sum(*bytes, gb_peer_content_chunk_bytes(lease->content.bytes, chunk));
     return 0;
 }

@@ -7,9 +7,10 @@
 
 #include "client/peer/content.h"
 #include "client/peer/outbox.h"
+#include "proto/list.h"
 
 struct gb_peer_lease {
-    struct gb_peer_lease *next; /* in the owner's list */
+    struct gb_link of_session;
     uint64_t id;
     uint64_t used; /* when it was last asked for anything, by the loop's clock */
     unsigned uses;

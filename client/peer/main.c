@@ -18,7 +18,7 @@
 #include "client/peer/tree.h"
 #include "client/peer/ucx.h"
 
-enum { EXIT_OK = 0, EXIT_LOST = 1, EXIT_NOT_STARTED = 2, DESCRIPTORS = 8192, WAIT_MS = 10000 };
+enum { EXIT_OK = 0, EXIT_LOST = 1, EXIT_NOT_STARTED = 2, DESCRIPTORS = 8192 };
 enum { LATE_MS = 5000 };
 
 struct peer {
@@ -26,19 +26,16 @@ struct peer {
     uv_loop_t loop;
     struct gb_peer_local local;
     char instance[64]; /* of the daemon */
+    struct gb_peer_parts parts;
     struct gb_peer_tls tls;
     struct gb_peer_ucx ucx; /* all zero: not used */
     struct gb_peer_copies copies;
-    struct gb_peer_remotes *remotes;
-    struct gb_peer_directory *directory;
     struct gb_peer_fetches *fetches;
     struct gb_peer_serve *serve;
     struct gb_peer_publisher *publisher; /* with etcd only */
     struct gb_peer_query *query;         /* NULL: nobody may ask */
     struct gb_peer_figures figures;
-    struct gb_peer_words *words;
     bool names_known; /* the directory is there */
-    bool late;        /* it has been waited for long enough since the start */
     bool synced;      /* all objects of the daemon were told */
     uv_timer_t early;
     uv_signal_t signals[3];
@@ -52,23 +49,6 @@ static int refuse(const struct gb_error *error)
 }
 
 /* ---- the daemon's side ---- */
-
-static void decline(void *user, uint64_t request, int status, const char *message)
-{
-    const struct peer *peer = user;
-
-    (void)gpubuf_decline(peer->local.client, request, status, message);
-}
-
-/* A name may be made here, or be published elsewhere, if the directory tells of changes; and the
-   directory may be there soon. If the request were declined, all waiting opens would end. */
-static bool may_come(void *user, int status)
-{
-    const struct peer *peer = user;
-    bool early = status == GPUBUF_E_UNAVAILABLE && !peer->figures.joined && !peer->late;
-
-    return *peer->options.etcd && (status == GPUBUF_E_NOT_FOUND || early);
-}
 
 static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *wanted, void *arg)
 {
@@ -97,7 +77,7 @@ static void check_copy(void *item, void *user)
 {
     const struct gb_peer_copy *copy = item;
     struct peer *peer = user;
-    struct gb_peer_directory *directory = peer->directory;
+    struct gb_peer_directory *directory = peer->parts.directory;
     struct gb_peer_listed one;
     struct gb_error unused;
 
@@ -114,14 +94,15 @@ static void check_copy(void *item, void *user)
    changed while nobody looked. */
 static void check_copies(struct peer *peer)
 {
-    if (peer->synced && peer->names_known && peer->directory->methods->list)
+    if (peer->synced && peer->names_known && peer->parts.directory->methods->list)
         gb_peer_tree_each(peer->copies.tree, check_copy, peer);
 }
 
 static void forget_copy(struct peer *peer, const struct gb_peer_copy *copy)
 {
-    if (peer->directory->methods->copied)
-        peer->directory->methods->copied(peer->directory, copy->name, copy->revision, 0);
+    if (peer->parts.directory->methods->copied)
+        peer->parts.directory->methods->copied(peer->parts.directory, copy->name, copy->revision,
+                                               0);
     gb_peer_copies_remove(&peer->copies, copy->name);
 }
 
@@ -139,7 +120,7 @@ static void on_reconnected(struct peer *peer)
     snprintf(peer->instance, sizeof(peer->instance), "%s", instance);
     while (peer->copies.tree)
         forget_copy(peer, *(struct gb_peer_copy **)peer->copies.tree);
-    gb_peer_words_forget(peer->words);
+    gb_peer_words_forget(peer->parts.words);
 }
 
 /* The name means that version now; 0: nothing. */
@@ -147,7 +128,7 @@ static void name_means(struct peer *peer, const char *name, uint64_t version)
 {
     const struct gb_peer_copy *copy = gb_peer_copies_find(&peer->copies, name);
 
-    gb_peer_words_changed(peer->words, name, version);
+    gb_peer_words_changed(peer->parts.words, name, version);
     if (copy && copy->version != version)
         forget_copy(peer, copy);
 }
@@ -220,8 +201,7 @@ static int provide(struct peer *peer, struct gb_error *error)
     const struct gb_peer_options *options = &peer->options;
 
     if (*options->etcd)
-        peer->publisher = gb_peer_publisher_new(
-            &(struct gb_peer_publish_options){&peer->loop, peer->directory, options->user_names});
+        peer->publisher = gb_peer_publisher_new(&peer->parts, options->user_names);
     if (*options->etcd && !peer->publisher)
         return gb_fail_memory(error);
     int r = gpubuf_watch(client, NULL, on_event, peer, NULL);
@@ -254,7 +234,7 @@ static void on_late(uv_timer_t *timer)
 {
     struct peer *peer = timer->data;
 
-    peer->late = true;
+    peer->parts.late = true;
     if (!peer->names_known)
         gb_peer_fetches_again(peer->fetches, NULL);
 }
@@ -301,7 +281,7 @@ static int directory_in_etcd(struct peer *peer, struct gb_error *error)
                          0);
     for (size_t i = 0; options->etcd[i]; i++)
         settings.etcd.endpoints[settings.etcd.endpoint_count++] = options->etcd[i];
-    return gb_peer_directory_etcd_create(&peer->loop, &settings, &peer->directory, error);
+    return gb_peer_directory_etcd_create(&peer->loop, &settings, &peer->parts.directory, error);
 }
 
 /* ---- signals ---- */
@@ -362,7 +342,7 @@ static void write_metrics(struct gb_writer *writer, void *user)
         .figures = &peer->figures,
         .directory = peer->names_known || !*peer->options.etcd,
         .clients = gb_peer_serve_connected(peer->serve),
-        .servers = gb_peer_remotes_connected(peer->remotes),
+        .servers = gb_peer_remotes_connected(peer->parts.remotes),
         .copies = peer->copies.count,
     };
 
@@ -375,18 +355,7 @@ static int answer_questions(struct peer *peer, struct gb_error *error)
 {
     if (!peer->options.query)
         return 0;
-    return gb_peer_query_new(&peer->query,
-                             &(struct gb_peer_query_options){
-                                 .loop = &peer->loop,
-                                 .client = peer->local.client,
-                                 .directory = peer->directory,
-                                 .copies = &peer->copies,
-                                 .node = peer->tls.node,
-                                 .path = peer->options.query,
-                                 .metrics = write_metrics,
-                                 .user = peer,
-                             },
-                             error);
+    return gb_peer_query_new(&peer->query, &peer->parts, write_metrics, peer, error);
 }
 
 /* ---- the whole ---- */
@@ -401,54 +370,34 @@ static void use_ucx(struct peer *peer)
     if (gb_peer_ucx_open(&peer->ucx, &error) < 0)
         gb_log(GB_LOG_WARNING, "no chunks by UCX", GB_LOG_TEXT("why", error.message));
     else
-        gb_peer_remotes_use(peer->remotes, &peer->ucx, &peer->figures);
+        peer->parts.ucx = &peer->ucx;
 }
 
 static int start_parts(struct peer *peer, struct gb_error *error)
 {
     const struct gb_peer_options *options = &peer->options;
+    struct gb_peer_parts *parts = &peer->parts;
 
-    peer->remotes = gb_peer_remotes_new(&peer->loop, &peer->tls, options->patience_ms);
-    if (peer->remotes && *options->etcd && directory_in_etcd(peer, error) < 0)
-        return error->code;
-    if (peer->remotes && !peer->directory)
-        peer->directory = gb_peer_directory_static(peer->remotes, options->peers,
-                                                   options->peer_count, peer->tls.node);
-    if (peer->directory)
-        peer->fetches = gb_peer_fetches_new(&(struct gb_peer_fetch_options){
-            .loop = &peer->loop,
-            .client = peer->local.client,
-            .remotes = peer->remotes,
-            .directory = peer->directory,
-            .copies = &peer->copies,
-            .figures = &peer->figures,
-            .gpu = options->gpu,
-            .copy_ms = (int64_t)options->copy_seconds * 1000,
-            .largest = options->largest,
-            .wait_ms = WAIT_MS,
-            .decline = decline,
-            .may_come = may_come,
-            .user = peer,
-        });
-    if (peer->fetches)
-        peer->words = gb_peer_words_new(&peer->loop, peer->directory);
-    if (!peer->words)
-        return gb_fail_memory(error);
+    *parts = (struct gb_peer_parts){.options = options,
+                                    .loop = &peer->loop,
+                                    .client = peer->local.client,
+                                    .tls = &peer->tls,
+                                    .copies = &peer->copies,
+                                    .figures = &peer->figures};
     use_ucx(peer);
-    return gb_peer_serve_new(&peer->serve,
-                             &(struct gb_peer_serve_options){
-                                 .loop = &peer->loop,
-                                 .client = peer->local.client,
-                                 .tls = &peer->tls,
-                                 .directory = peer->directory,
-                                 .copies = &peer->copies,
-                                 .words = peer->words,
-                                 .figures = &peer->figures,
-                                 .ucx = peer->ucx.context ? &peer->ucx : NULL,
-                                 .listen = options->listen,
-                                 .connections = options->connections,
-                             },
-                             error);
+    parts->remotes = gb_peer_remotes_new(parts, options->patience_ms);
+    if (parts->remotes && *options->etcd && directory_in_etcd(peer, error) < 0)
+        return error->code;
+    if (parts->remotes && !parts->directory)
+        parts->directory = gb_peer_directory_static(parts->remotes, options->peers,
+                                                    options->peer_count, peer->tls.node);
+    if (parts->directory)
+        peer->fetches = gb_peer_fetches_new(parts);
+    if (peer->fetches)
+        parts->words = gb_peer_words_new(&peer->loop, parts->directory);
+    if (!parts->words)
+        return gb_fail_memory(error);
+    return gb_peer_serve_new(&peer->serve, parts, error);
 }
 
 /* Ends all parts that were started: first those that answer waiting calls, then those that had made
@@ -462,26 +411,26 @@ static void stop(struct peer *peer)
         gb_peer_fetches_stop(peer->fetches);
     if (peer->serve)
         gb_peer_serve_close(peer->serve);
-    if (peer->remotes)
-        gb_peer_remotes_close(peer->remotes);
+    if (peer->parts.remotes)
+        gb_peer_remotes_close(peer->parts.remotes);
     /* The handles of etcd would keep the loop running; no request to it waits any more. */
-    if (*options->etcd && peer->directory) {
-        peer->directory->methods->close(peer->directory);
+    if (*options->etcd && peer->parts.directory) {
+        peer->parts.directory->methods->close(peer->parts.directory);
         gb_peer_publisher_free(peer->publisher);
-        peer->directory = NULL;
+        peer->parts.directory = NULL;
     }
     if (peer->local.prepare.data)
         gb_peer_local_stop(&peer->local);
     gpubuf_disconnect(peer->local.client);
-    gb_peer_words_free(peer->words);
+    gb_peer_words_free(peer->parts.words);
     gb_peer_fetches_free(peer->fetches);
     if (peer->early.data)
         uv_close((uv_handle_t *)&peer->early, NULL);
     for (int i = 0; i < 3; i++)
         if (peer->signals[i].data)
             uv_close((uv_handle_t *)&peer->signals[i], NULL);
-    if (peer->directory)
-        peer->directory->methods->close(peer->directory);
+    if (peer->parts.directory)
+        peer->parts.directory->methods->close(peer->parts.directory);
     (void)uv_run(&peer->loop, UV_RUN_DEFAULT);
     gb_peer_ucx_close(&peer->ucx);
     gb_peer_copies_end(&peer->copies);

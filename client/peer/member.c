@@ -67,12 +67,21 @@ void gb_peer_member_write_key(struct gb_writer *writer, const struct gb_peer_mem
 void gb_peer_member_write_put(struct gb_writer *writer, const struct gb_peer_member *member,
                               const char *kind, const char *name, struct gb_writer *value)
 {
+    GB_WRITE_LITERAL(writer, "{\"request_put\":{");
     gb_peer_member_write_key(writer, member, kind, name);
     GB_WRITE_LITERAL(writer, ",");
     gb_peer_etcd_write_bytes(writer, "value", value->data, value->length);
-    gb_write_pattern(writer, ",'lease':'%" PRIu64 "'", member->lease);
+    gb_write_pattern(writer, ",'lease':'%" PRIu64 "'}}", member->lease);
     writer->failed |= value->failed;
     gb_writer_end(value);
+}
+
+void gb_peer_member_write_range(struct gb_writer *writer, const struct gb_peer_member *member,
+                                const char *kind, const char *name)
+{
+    GB_WRITE_LITERAL(writer, "{\"request_range\":{");
+    gb_peer_member_write_key(writer, member, kind, name);
+    GB_WRITE_LITERAL(writer, "}}");
 }
 
 void gb_peer_member_write_delete(struct gb_writer *writer, const struct gb_peer_member *member,
@@ -143,7 +152,8 @@ void gb_peer_member_take(struct gb_peer_member *member, const char *key, const c
     if (gb_peer_view_take(&member->view, &taken, &entry) < 0 || !entry)
         return;
     if (member->fragmented && !entry->revision) {
-        gb_peer_view_lose(&member->view, entry);
+        gb_list_remove(&entry->lost); /* it may be there from before */
+        gb_list_append(&member->lost, &entry->lost);
         return;
     }
     member->events.changed(member->events.user, entry);
@@ -157,7 +167,8 @@ static void tell_lost(struct gb_peer_member *member)
     struct gb_peer_entry *entry;
 
     member->fragmented = false;
-    while ((entry = gb_peer_view_take_lost(&member->view))) {
+    while ((entry = GB_LIST_FIRST(&member->lost, struct gb_peer_entry, lost))) {
+        gb_list_remove(&entry->lost);
         if (!entry->revision)
             member->events.changed(member->events.user, entry);
         gb_peer_view_tidy(&member->view, entry);
@@ -182,14 +193,19 @@ void gb_peer_member_take_kv(struct gb_peer_member *member, struct gb_json kv, bo
 
 /* ---- leaving ---- */
 
-static void leave(struct gb_peer_member *member)
+static void cancel_requests(struct gb_peer_member *member)
 {
-    bool forgot = member->state == GB_PEER_IN || member->state == GB_PEER_LISTING;
-
     gb_peer_etcd_cancel(member->joining);
     gb_peer_etcd_cancel(member->renewal);
     gb_peer_etcd_cancel(member->watch);
     member->joining = member->renewal = member->watch = NULL;
+}
+
+static void leave(struct gb_peer_member *member)
+{
+    bool forgot = member->state == GB_PEER_IN || member->state == GB_PEER_LISTING;
+
+    cancel_requests(member);
     if (member->lease)
         member->old_lease = member->lease;
     member->lease = 0;
@@ -207,6 +223,15 @@ void gb_peer_member_leave(struct gb_peer_member *member, const char *format, ...
     vsnprintf(member->why.message, sizeof(member->why.message), format, arguments);
     va_end(arguments);
     leave(member);
+}
+
+/* Asks for the next step of joining. */
+static void ask(struct gb_peer_member *member, const char *method, struct gb_writer *body,
+                gb_peer_etcd_cb callback)
+{
+    member->joining = gb_peer_etcd_call(member->etcd, method, body, callback, member);
+    if (!member->joining)
+        gb_peer_member_leave(member, "out of memory");
 }
 
 /* ---- the listing and the watch ---- */
@@ -240,9 +265,7 @@ static void list_page(struct gb_peer_member *member, const char *key, size_t len
     gb_write_pattern(&body, "{'limit':'%d','revision':'%" PRIu64 "',", PAGE, member->listed);
     write_range(&body, member, key, length);
     GB_WRITE_LITERAL(&body, "}");
-    member->joining = gb_peer_etcd_call(member->etcd, "kv/range", &body, on_page, member);
-    if (!member->joining)
-        gb_peer_member_leave(member, "out of memory");
+    ask(member, "kv/range", &body, on_page);
 }
 
 static void on_page(void *user, int code, struct gb_json value, struct gb_pool *pool,
@@ -417,14 +440,12 @@ static void enter(struct gb_peer_member *member)
     gb_writer_init(&body, 0);
     GB_WRITE_LITERAL(&body, "{\"compare\":[");
     gb_peer_member_write_compare(&body, member, "/nodes/", member->node, 0);
-    GB_WRITE_LITERAL(&body, "],\"success\":[{\"request_put\":{");
+    GB_WRITE_LITERAL(&body, "],\"success\":[");
     gb_peer_member_write_put(&body, member, "/nodes/", member->node, &value);
-    GB_WRITE_LITERAL(&body, "}}],\"failure\":[{\"request_range\":{");
-    gb_peer_member_write_key(&body, member, "/nodes/", member->node);
-    GB_WRITE_LITERAL(&body, "}}]}");
-    member->joining = gb_peer_etcd_call(member->etcd, "kv/txn", &body, on_entered, member);
-    if (!member->joining)
-        gb_peer_member_leave(member, "out of memory");
+    GB_WRITE_LITERAL(&body, "],\"failure\":[");
+    gb_peer_member_write_range(&body, member, "/nodes/", member->node);
+    GB_WRITE_LITERAL(&body, "]}");
+    ask(member, "kv/txn", &body, on_entered);
 }
 
 static void on_granted(void *user, int code, struct gb_json value, struct gb_pool *pool,
@@ -453,9 +474,7 @@ static void grant(struct gb_peer_member *member)
     gb_writer_init(&body, 0);
     gb_write_format(&body, "{\"TTL\":\"%lld\"}", (long long)member->ttl_ms / 1000);
     member->asked_ms = now_ms();
-    member->joining = gb_peer_etcd_call(member->etcd, "lease/grant", &body, on_granted, member);
-    if (!member->joining)
-        gb_peer_member_leave(member, "out of memory");
+    ask(member, "lease/grant", &body, on_granted);
 }
 
 static void on_revoked(void *user, int code, struct gb_json value, struct gb_pool *pool,
@@ -478,26 +497,18 @@ static void write_id(struct gb_writer *body, uint64_t lease)
     gb_write_format(body, "{\"ID\":\"%llu\"}", (unsigned long long)lease);
 }
 
-static struct gb_peer_etcd_call *give_back(struct gb_peer_member *member, uint64_t lease,
-                                           gb_peer_etcd_cb callback)
-{
-    struct gb_writer body;
-
-    write_id(&body, lease);
-    return gb_peer_etcd_call(member->etcd, "lease/revoke", &body, callback, member);
-}
-
 /* All that this node wrote under its old lease ends before anything is written under a new one. */
 static void join_begin(struct gb_peer_member *member)
 {
+    struct gb_writer body;
+
     member->state = GB_PEER_JOINING;
     if (!member->old_lease) {
         grant(member);
         return;
     }
-    member->joining = give_back(member, member->old_lease, on_revoked);
-    if (!member->joining)
-        gb_peer_member_leave(member, "out of memory");
+    write_id(&body, member->old_lease);
+    ask(member, "lease/revoke", &body, on_revoked);
 }
 
 /* ---- renewing ---- */
@@ -655,14 +666,16 @@ static void on_given_back(void *user, int code, struct gb_json value, struct gb_
 void gb_peer_member_close(struct gb_peer_member *member)
 {
     uint64_t lease = member->lease ? member->lease : member->old_lease;
+    struct gb_writer body;
 
-    gb_peer_etcd_cancel(member->joining);
-    gb_peer_etcd_cancel(member->renewal);
-    gb_peer_etcd_cancel(member->watch);
-    member->joining = member->renewal = member->watch = NULL;
+    cancel_requests(member);
     member->state = GB_PEER_LEAVING;
     member->lease = 0;
+    bool asked = false;
+    if (lease) {
+        write_id(&body, lease);
+        asked = gb_peer_etcd_call(member->etcd, "lease/revoke", &body, on_given_back, member);
+    }
     /* A dead etcd keeps nobody: then the lease ends by itself. */
-    bool asked = lease && give_back(member, lease, on_given_back);
     uv_timer_start(&member->tick, on_close, asked ? GIVE_BACK_MS : 0, 0);
 }

@@ -48,8 +48,9 @@ struct gb_peer_member {
     uint16_t port;
     enum gb_peer_member_state state;
     struct gb_peer_view view;
-    struct gb_error why;       /* not GB_PEER_IN: the reason */
-    int64_t ttl_ms;            /* that is asked for */
+    struct gb_link lost; /* struct gb_peer_entry: told when all of what is being told has come */
+    struct gb_error why; /* not GB_PEER_IN: the reason */
+    int64_t ttl_ms;      /* that is asked for */
     uint64_t lease, old_lease; /* 0: none; the old one is to be given back */
     int64_t lease_ms;          /* how long it was given for */
     int64_t renewed_ms;        /* when the renewal was sent that was answered last */
@@ -91,10 +92,12 @@ void gb_peer_member_take_kv(struct gb_peer_member *member, struct gb_json kv, bo
 
 void gb_peer_member_write_key(struct gb_writer *writer, const struct gb_peer_member *member,
                               const char *kind, const char *name);
-/* The members of a put: the key, the value, which is ended, and the lease. */
+/* RequestOps: one that puts the key, with the value, which is ended, and the lease; one that reads
+   it; one that deletes it. */
 void gb_peer_member_write_put(struct gb_writer *writer, const struct gb_peer_member *member,
                               const char *kind, const char *name, struct gb_writer *value);
-/* A RequestOp that deletes the key. */
+void gb_peer_member_write_range(struct gb_writer *writer, const struct gb_peer_member *member,
+                                const char *kind, const char *name);
 void gb_peer_member_write_delete(struct gb_writer *writer, const struct gb_peer_member *member,
                                  const char *kind, const char *name);
 /* A Compare: the key has that revision; 0: it is absent. */

@@ -24,10 +24,10 @@ struct owner {
 
 /* An object of this machine's that is shared, or was and is still in the directory. */
 struct publication {
+    const char *name;
     struct gb_link queued; /* of its owner's queue */
     struct gb_peer_publisher *publisher;
     struct owner *owner;
-    char *name;
     uint64_t version, bytes; /* of the object; version 0: no object is shared */
     uint64_t published;      /* the version that the directory has; 0: none */
     uint64_t sent;           /* the version in the last request to publish */
@@ -40,8 +40,9 @@ struct publication {
 };
 
 struct gb_peer_publisher {
-    struct gb_peer_publish_options options;
-    void *names;           /* a tree of tsearch */
+    const struct gb_peer_parts *parts;
+    unsigned user_names;   /* that one user may have published */
+    void *names;           /* a tree by name (tree.h) */
     struct gb_link owners; /* struct owner, in turn */
     uv_timer_t timer;
     unsigned busy;
@@ -50,13 +51,6 @@ struct gb_peer_publisher {
 };
 
 static void go_on(struct gb_peer_publisher *publisher);
-
-static int compare(const void *a, const void *b)
-{
-    const struct publication *left = a, *right = b;
-
-    return strcmp(left->name, right->name);
-}
 
 /* ---- owners ---- */
 
@@ -93,14 +87,6 @@ static struct publication *take(struct gb_peer_publisher *publisher)
 
 /* ---- publications ---- */
 
-static struct publication *find(struct gb_peer_publisher *publisher, const char *name)
-{
-    struct publication wanted = {.name = (char *)name};
-    void *place = tfind(&wanted, &publisher->names, compare);
-
-    return place ? *(struct publication **)place : NULL;
-}
-
 /* The version of the object that is shared, for which the owner is charged; 0: there is none. */
 static void set_version(struct publication *publication, uint64_t version)
 {
@@ -109,30 +95,18 @@ static void set_version(struct publication *publication, uint64_t version)
     publication->version = version;
 }
 
-static void end(void *item)
-{
-    struct publication *publication = item;
-
-    set_version(publication, 0);
-    free(publication->name);
-    free(publication);
-}
-
 /* NULL: memory is out. */
 static struct publication *make(struct gb_peer_publisher *publisher, const char *name,
                                 struct owner *owner)
 {
-    struct publication *publication = calloc(1, sizeof(*publication));
+    struct publication *publication =
+        gb_peer_tree_add(&publisher->names, name, sizeof(*publication));
 
     if (!publication)
         return NULL;
     publication->publisher = publisher;
     publication->owner = owner;
-    publication->name = strdup(name);
-    if (publication->name && tsearch(publication, &publisher->names, compare))
-        return publication;
-    end(publication);
-    return NULL;
+    return publication;
 }
 
 static void tidy(struct gb_peer_publisher *publisher, struct publication *publication)
@@ -140,8 +114,7 @@ static void tidy(struct gb_peer_publisher *publisher, struct publication *public
     if (publication->version || publication->revision || publication->busy ||
         gb_list_linked(&publication->queued))
         return;
-    tdelete(publication, &publisher->names, compare);
-    end(publication);
+    gb_peer_tree_remove(&publisher->names, publication);
 }
 
 /* Whether the directory is to be told: it has another version than the daemon. */
@@ -164,7 +137,7 @@ static void on_again(uv_timer_t *timer);
 static void say_refused(struct gb_peer_publisher *publisher, const char *name, uint64_t version,
                         const char *why)
 {
-    gb_peer_log_another(GB_LOG_WARNING, uv_now(publisher->options.loop), &publisher->said,
+    gb_peer_log_another(GB_LOG_WARNING, uv_now(publisher->parts->loop), &publisher->said,
                         "not published", GB_LOG_TEXT("name", name),
                         GB_LOG_NUMBER("version", version), GB_LOG_TEXT("why", why));
 }
@@ -178,7 +151,7 @@ static void take_over(struct publication *publication)
         return;
     publication->others = false;
     publisher->taken++;
-    gb_peer_log_another(GB_LOG_WARNING, uv_now(publisher->options.loop), &publisher->said_taken,
+    gb_peer_log_another(GB_LOG_WARNING, uv_now(publisher->parts->loop), &publisher->said_taken,
                         "the name is this machine's now, and was another's",
                         GB_LOG_TEXT("name", publication->name),
                         GB_LOG_NUMBER("version", publication->sent));
@@ -187,7 +160,7 @@ static void take_over(struct publication *publication)
 void gb_peer_publisher_changed(struct gb_peer_publisher *publisher, const char *name,
                                uint64_t revision)
 {
-    struct publication *publication = find(publisher, name);
+    struct publication *publication = gb_peer_tree_find(&publisher->names, name);
 
     if (publication && !publication->busy && revision && revision != publication->revision)
         publication->others = true;
@@ -228,7 +201,7 @@ static void on_published(void *user, int status, uint64_t revision, const struct
 
 static void settle(struct gb_peer_publisher *publisher, struct publication *publication)
 {
-    struct gb_peer_directory *directory = publisher->options.directory;
+    struct gb_peer_directory *directory = publisher->parts->directory;
     struct gb_peer_published object = {publication->name, publication->version, publication->bytes,
                                        publication->revision};
 
@@ -309,11 +282,11 @@ static struct owner *find_payer(struct gb_peer_publisher *publisher, const struc
     struct owner *owner = find_owner(publisher, info->uid);
     char why[128];
 
-    if (!owner || owner->names < publisher->options.user_names)
+    if (!owner || owner->names < publisher->user_names)
         return owner;
     publisher->over++;
     snprintf(why, sizeof(why), "the user %u has %u names in the cluster already (user-names)",
-             info->uid, publisher->options.user_names);
+             info->uid, publisher->user_names);
     say_refused(publisher, info->name, info->version, why);
     return NULL;
 }
@@ -321,7 +294,7 @@ static struct owner *find_payer(struct gb_peer_publisher *publisher, const struc
 void gb_peer_publisher_told(struct gb_peer_publisher *publisher, const struct gpubuf_info *info,
                             bool shared)
 {
-    struct publication *publication = find(publisher, info->name);
+    struct publication *publication = gb_peer_tree_find(&publisher->names, info->name);
     struct owner *owner = publication ? publication->owner : NULL;
 
     if (publication && info->version < publication->version)
@@ -370,16 +343,18 @@ void gb_peer_publisher_synced(struct gb_peer_publisher *publisher)
 
 /* ---- making and ending it ---- */
 
-struct gb_peer_publisher *gb_peer_publisher_new(const struct gb_peer_publish_options *options)
+struct gb_peer_publisher *gb_peer_publisher_new(const struct gb_peer_parts *parts,
+                                                unsigned user_names)
 {
     struct gb_peer_publisher *publisher = calloc(1, sizeof(*publisher));
 
     if (!publisher)
         return NULL;
-    publisher->options = *options;
+    publisher->parts = parts;
+    publisher->user_names = user_names;
     publisher->generation = 1;
     publisher->timer.data = publisher;
-    uv_timer_init(options->loop, &publisher->timer);
+    uv_timer_init(parts->loop, &publisher->timer);
     return publisher;
 }
 
@@ -387,7 +362,7 @@ static void on_closed(uv_handle_t *handle)
 {
     struct gb_peer_publisher *publisher = handle->data;
 
-    tdestroy(publisher->names, end);
+    tdestroy(publisher->names, free);
     GB_LIST_EACH(&publisher->owners, struct owner, owner, of_all)
         free(owner);
     free(publisher);

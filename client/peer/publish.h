@@ -17,18 +17,14 @@
 #include <uv.h>
 
 #include "client/peer/directory.h"
+#include "client/peer/parts.h"
 #include "gpubuf.h"
 
 struct gb_peer_publisher;
 
-struct gb_peer_publish_options {
-    uv_loop_t *loop;
-    struct gb_peer_directory *directory;
-    unsigned user_names; /* that one user may have published */
-};
-
 /* The directory outlives the publisher, or is closed just before. NULL: memory is out. */
-struct gb_peer_publisher *gb_peer_publisher_new(const struct gb_peer_publish_options *options);
+struct gb_peer_publisher *gb_peer_publisher_new(const struct gb_peer_parts *parts,
+                                                unsigned user_names);
 /* Withdraws nothing: names go with the lease. Its handle is closed some turns later. */
 void gb_peer_publisher_free(struct gb_peer_publisher *publisher);
 

@@ -11,6 +11,8 @@
 
 #include "client/common/stale_socket.h"
 #include "client/peer/described.h"
+#include "client/peer/options.h"
+#include "client/peer/tls.h"
 #include "proto/limits.h"
 #include "proto/list.h"
 
@@ -40,11 +42,12 @@ struct asker {
 };
 
 struct gb_peer_query {
-    struct gb_peer_query_options options;
+    const struct gb_peer_parts *parts;
+    gb_peer_metrics_cb metrics;
+    void *user;
     uv_pipe_t pipe;
     struct gb_link askers; /* struct asker, newer ones first */
-    char *path;
-    unsigned uses; /* askers, also those that have ended, and its own handle */
+    unsigned uses;         /* askers, also those that have ended, and its own handle */
 };
 
 struct question {
@@ -59,7 +62,6 @@ static void drop(struct gb_peer_query *query)
 {
     if (--query->uses > 0)
         return;
-    free(query->path);
     free(query);
 }
 
@@ -157,16 +159,16 @@ static void write_place(struct gb_writer *writer, const struct gb_peer_place *pl
 
 static void write_own(struct gb_writer *writer, const struct asker *asker)
 {
-    const struct gb_peer_query_options *options = &asker->query->options;
+    const struct gb_peer_parts *parts = asker->query->parts;
     const struct gb_peer_described *described = &asker->described;
-    const struct gb_peer_copy *copy = gb_peer_copies_find(options->copies, asker->name);
+    const struct gb_peer_copy *copy = gb_peer_copies_find(parts->copies, asker->name);
     struct gb_peer_place place = {.version = described->version,
                                   .bytes = described->bytes,
                                   .since_ms = described->created_ms};
 
-    snprintf(place.node, sizeof(place.node), "%s", options->node);
+    snprintf(place.node, sizeof(place.node), "%s", parts->tls->node);
     snprintf(place.origin, sizeof(place.origin), "%s",
-             copy && copy->version == described->version ? copy->origin : options->node);
+             copy && copy->version == described->version ? copy->origin : parts->tls->node);
     write_place(writer, &place);
 }
 
@@ -184,7 +186,7 @@ static void on_found(void *user, int status, const struct gb_peer_place *places,
         return;
     }
     gb_writer_init(&writer, 0);
-    gb_write_pattern(&writer, "{'node':%s,'places':[", asker->query->options.node);
+    gb_write_pattern(&writer, "{'node':%s,'places':[", asker->query->parts->tls->node);
     if (here)
         write_own(&writer, asker);
     for (size_t i = 0; i < count; i++) {
@@ -207,10 +209,10 @@ static void on_stat(struct gpubuf_client *client, int status, const char *result
 
     if (!is_awaited(asker))
         return;
-    struct gb_peer_directory *directory = asker->query->options.directory;
+    struct gb_peer_directory *directory = asker->query->parts->directory;
     if (status < 0 ||
         gb_peer_described_answer(result, length, &asker->pool, &asker->described, &error) < 0 ||
-        !gb_peer_described_shared(&asker->described, asker->query->options.copies))
+        !gb_peer_described_shared(&asker->described, asker->query->parts->copies))
         asker->described.version = 0;
     if (!directory->methods->find(directory, asker->name, on_found, asker))
         answer_error(asker, GPUBUF_E_NO_MEMORY, "the peer is out of memory");
@@ -227,7 +229,7 @@ static void where(struct asker *asker, const struct question *question)
     free(asker->name);
     asker->name = strdup(question->name.text);
     int r = asker->name
-                ? gb_peer_described_ask(asker->query->options.client, asker->name, on_stat, asker)
+                ? gb_peer_described_ask(asker->query->parts->client, asker->name, on_stat, asker)
                 : GPUBUF_E_NO_MEMORY;
     if (r < 0)
         answer_error(asker, r, gpubuf_strerror(r));
@@ -237,7 +239,7 @@ static void where(struct asker *asker, const struct question *question)
 
 static void list(struct asker *asker, const struct question *question)
 {
-    struct gb_peer_directory *directory = asker->query->options.directory;
+    struct gb_peer_directory *directory = asker->query->parts->directory;
     struct gb_peer_listed listed[PAGE];
     struct gb_writer writer;
     struct gb_error error;
@@ -255,7 +257,7 @@ static void list(struct asker *asker, const struct question *question)
         return;
     }
     gb_writer_init(&writer, 0);
-    gb_write_pattern(&writer, "{'node':%s,'names':[", asker->query->options.node);
+    gb_write_pattern(&writer, "{'node':%s,'names':[", asker->query->parts->tls->node);
     for (int i = 0; i < count; i++) {
         gb_write_text(&writer, i ? "," : "");
         gb_write_pattern(&writer,
@@ -290,10 +292,10 @@ static void write_machine(void *user, const char *node, const char *host, uint16
 
 static void peers(struct asker *asker)
 {
-    struct gb_peer_directory *directory = asker->query->options.directory;
+    struct gb_peer_directory *directory = asker->query->parts->directory;
     struct gb_writer writer;
     struct gb_error error;
-    struct telling telling = {&writer, asker->query->options.node, false};
+    struct telling telling = {&writer, asker->query->parts->tls->node, false};
 
     gb_writer_init(&writer, 0);
     gb_write_pattern(&writer, "{'node':%s,'peers':[", telling.self);
@@ -309,12 +311,11 @@ static void peers(struct asker *asker)
 
 static void metrics(struct asker *asker)
 {
-    const struct gb_peer_query_options *options = &asker->query->options;
     struct gb_writer writer;
 
     gb_writer_init(&writer, 0);
     GB_WRITE_LITERAL(&writer, "{\"families\":[");
-    options->metrics(&writer, options->user);
+    asker->query->metrics(&writer, asker->query->user);
     GB_WRITE_LITERAL(&writer, "]}");
     answer(asker, &writer);
 }
@@ -422,7 +423,7 @@ static void on_connection(uv_stream_t *stream, int status)
 
     if (!asker)
         return;
-    (void)uv_pipe_init(query->options.loop, &asker->pipe, 0); /* cannot fail */
+    (void)uv_pipe_init(query->parts->loop, &asker->pipe, 0); /* cannot fail */
     asker->pipe.data = asker;
     if (query->uses > KEPT_MOST) {
         refuse(stream, asker);
@@ -469,25 +470,25 @@ static void on_closed(uv_handle_t *handle)
     drop(handle->data);
 }
 
-int gb_peer_query_new(struct gb_peer_query **result, const struct gb_peer_query_options *options,
-                      struct gb_error *error)
+int gb_peer_query_new(struct gb_peer_query **result, const struct gb_peer_parts *parts,
+                      gb_peer_metrics_cb families, void *user, struct gb_error *error)
 {
     struct gb_peer_query *query = calloc(1, sizeof(*query));
+    const char *path = parts->options->query;
     int fd = -1;
 
-    if (!query || !(query->path = strdup(options->path))) {
-        free(query);
+    if (!query)
         return gb_fail_memory(error);
-    }
-    query->options = *options;
+    query->parts = parts;
+    query->metrics = families;
+    query->user = user;
     query->uses = 1;
-    int r = bind_socket(options->path, &fd, error);
+    int r = bind_socket(path, &fd, error);
     if (r < 0) {
-        free(query->path);
         free(query);
         return r;
     }
-    (void)uv_pipe_init(options->loop, &query->pipe, 0); /* cannot fail */
+    (void)uv_pipe_init(parts->loop, &query->pipe, 0); /* cannot fail */
     query->pipe.data = query;
     r = uv_pipe_open(&query->pipe, fd);
     if (r < 0)
@@ -495,7 +496,7 @@ int gb_peer_query_new(struct gb_peer_query **result, const struct gb_peer_query_
     else
         r = uv_listen((uv_stream_t *)&query->pipe, BACKLOG, on_connection);
     if (r < 0) {
-        (void)gb_fail(error, GPUBUF_E_SYSTEM, "cannot listen at --query %s: %s", options->path,
+        (void)gb_fail(error, GPUBUF_E_SYSTEM, "cannot listen at --query %s: %s", path,
                       uv_strerror(r));
         gb_peer_query_close(query);
         return error->code;
@@ -510,6 +511,6 @@ void gb_peer_query_close(struct gb_peer_query *query)
         return;
     GB_LIST_EACH(&query->askers, struct asker, asker, of_query)
         end(asker);
-    (void)unlink(query->path);
+    (void)unlink(query->parts->options->query);
     uv_close((uv_handle_t *)&query->pipe, on_closed);
 }

@@ -24,24 +24,17 @@
 
 #include "client/peer/copies.h"
 #include "client/peer/figures.h"
+#include "client/peer/parts.h"
 #include "proto/json.h"
 
 struct gb_peer_query;
 
-struct gb_peer_query_options {
-    uv_loop_t *loop;
-    struct gpubuf_client *client;
-    struct gb_peer_directory *directory;
-    const struct gb_peer_copies *copies;
-    const char *node, *path;
-    /* Writes the families of `metrics`. */
-    void (*metrics)(struct gb_writer *writer, void *user);
-    void *user;
-};
+/* Writes the families of `metrics`. */
+typedef void (*gb_peer_metrics_cb)(struct gb_writer *writer, void *user);
 
 /* Replaces a socket at that path that nobody listens at. */
-int gb_peer_query_new(struct gb_peer_query **query, const struct gb_peer_query_options *options,
-                      struct gb_error *error);
+int gb_peer_query_new(struct gb_peer_query **query, const struct gb_peer_parts *parts,
+                      gb_peer_metrics_cb families, void *user, struct gb_error *error);
 /* To be called before the directory and the client are closed; that ends the questions under way.
    NULL is fine. */
 void gb_peer_query_close(struct gb_peer_query *query);

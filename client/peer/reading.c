@@ -19,36 +19,26 @@ struct passage {
 
 struct gb_peer_lease *gb_peer_session_lease(const struct gb_peer_session *session, uint64_t id)
 {
-    struct gb_peer_lease *lease = session->leases;
-
-    while (lease && lease->id != id)
-        lease = lease->next;
-    return lease;
+    GB_LIST_EACH(&session->leases, struct gb_peer_lease, lease, of_session)
+        if (lease->id == id)
+            return lease;
+    return NULL;
 }
 
-static struct gb_peer_lease **lease_place(struct gb_peer_session *session, uint64_t id)
+static void end_lease(struct gb_peer_session *session, struct gb_peer_lease *lease)
 {
-    struct gb_peer_lease **place = &session->leases;
-
-    while (*place && (*place)->id != id)
-        place = &(*place)->next;
-    return place;
+    gb_list_remove(&lease->of_session);
+    session->lease_count--;
+    gb_peer_lease_drop(lease);
 }
 
 void gb_peer_session_end_idle(struct gb_peer_session *session, uint64_t now)
 {
-    struct gb_peer_lease **place = &session->leases, *lease;
-
-    while ((lease = *place)) {
+    GB_LIST_EACH(&session->leases, struct gb_peer_lease, lease, of_session) {
         if (lease->uses > 1) /* a chunk is on its way */
             lease->used = now;
-        if (now - lease->used < LEASE_MS) {
-            place = &lease->next;
-            continue;
-        }
-        *place = lease->next;
-        session->lease_count--;
-        gb_peer_lease_drop(lease);
+        if (now - lease->used >= LEASE_MS)
+            end_lease(session, lease);
     }
 }
 
@@ -135,11 +125,11 @@ static void pass_chunk(struct gb_peer_session *session, uint64_t id, struct gb_p
 
 static int open_lane(struct gb_peer_session *session, const char *address, struct gb_error *error)
 {
-    const struct gb_peer_serve_options *options = session->options;
+    const struct gb_peer_parts *parts = session->parts;
 
-    if (!options->ucx)
+    if (!parts->ucx)
         return gb_fail(error, GPUBUF_E_UNSUPPORTED, "this machine has no such lane");
-    session->lane = gb_peer_lane_new(options->ucx, options->loop, error);
+    session->lane = gb_peer_lane_new(parts->ucx, parts->loop, error);
     return session->lane ? gb_peer_lane_connect(session->lane, address, error) : error->code;
 }
 
@@ -167,15 +157,12 @@ void gb_peer_session_change_lane(struct gb_peer_session *session, uint64_t id,
 void gb_peer_session_use_lease(struct gb_peer_session *session, uint64_t id,
                                const struct gb_peer_session_params *params)
 {
-    struct gb_peer_lease **place = lease_place(session, params->lease), *lease = *place;
+    struct gb_peer_lease *lease = gb_peer_session_lease(session, params->lease);
     struct gb_error error;
 
     if (strcmp(params->method.text, "release") == 0) {
-        if (!lease)
-            return;
-        *place = lease->next;
-        session->lease_count--;
-        gb_peer_lease_drop(lease);
+        if (lease)
+            end_lease(session, lease);
         return;
     }
     if (!lease) {
@@ -183,7 +170,7 @@ void gb_peer_session_use_lease(struct gb_peer_session *session, uint64_t id,
         session->side = session->side || lease;
     }
     if (lease)
-        lease->used = session->answered = uv_now(session->options->loop);
+        lease->used = session->answered = uv_now(session->parts->loop);
     if (!lease) {
         (void)gb_fail(&error, GPUBUF_E_STALE, "there is no lease %" PRIu64, params->lease);
         gb_peer_link_send_error(session->link, id, &error);

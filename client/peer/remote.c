@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "client/peer/content.h"
+#include "client/peer/figures.h"
 #include "client/peer/granted.h"
 #include "client/peer/seldom.h"
 #include "proto/json.h"
@@ -69,10 +70,7 @@ struct gb_peer_remote {
 };
 
 struct gb_peer_remotes {
-    uv_loop_t *loop;
-    const struct gb_peer_tls *tls;
-    const struct gb_peer_ucx *ucx; /* NULL: no lanes */
-    struct gb_peer_figures *figures;
+    const struct gb_peer_parts *parts;
     unsigned patience_ms, count;
     struct gb_link all; /* struct gb_peer_remote */
     uv_timer_t tick, soon;
@@ -151,11 +149,11 @@ static int check(struct gb_peer_remote *remote, const char *text, size_t length,
 static void say_failed(struct gb_peer_remote *remote, int status, const char *why)
 {
 
-    gb_peer_log_seldom(GB_LOG_WARNING, uv_now(remote->remotes->loop), remote->node, NULL,
+    gb_peer_log_seldom(GB_LOG_WARNING, uv_now(remote->remotes->parts->loop), remote->node, NULL,
                        "no chunks by UCX", GB_LOG_TEXT("machine", remote->text),
                        GB_LOG_TEXT("why", why));
     if (status != GPUBUF_E_UNSUPPORTED && status != GPUBUF_E_METHOD)
-        remote->remotes->figures->lane_failures++;
+        remote->remotes->parts->figures->lane_failures++;
 }
 
 /* The requests for chunks that it was to bring stay under way. */
@@ -189,7 +187,7 @@ static void leave_lane(struct gb_peer_remote *remote, int status, const char *wh
 
     say_failed(remote, status, why);
     drop_lane(remote);
-    remote->lane_again = uv_now(remote->remotes->loop) + LANE_AGAIN_MS;
+    remote->lane_again = uv_now(remote->remotes->parts->loop) + LANE_AGAIN_MS;
     gb_peer_link_send(remote->link, 0, bye, sizeof(bye) - 1);
     /* The walk ends before those that are asked for anew. */
     GB_LIST_EACH(&remote->asks, struct ask, ask, of_remote) {
@@ -204,7 +202,7 @@ static void leave_lane(struct gb_peer_remote *remote, int status, const char *wh
             continue; /* memory is out: the answer will make no sense, and end the link */
         ask->read = NULL;
         ask->room = (struct gb_peer_room){0};
-        ask->since = uv_now(remote->remotes->loop);
+        ask->since = uv_now(remote->remotes->parts->loop);
         if (ask->told) {
             gb_list_remove(&ask->of_remote);
             free(ask);
@@ -221,7 +219,7 @@ static void on_lane(void *user, int status, const char *result, size_t length,
 
     if (!remote->lane) /* it went with its link */
         return;
-    remote->lane_moved = uv_now(remote->remotes->loop);
+    remote->lane_moved = uv_now(remote->remotes->parts->loop);
     if (status == 0) {
         status = gb_peer_granted_address(result, length, &remote->remotes->pool, &address, &why);
         if (status == 0)
@@ -230,7 +228,7 @@ static void on_lane(void *user, int status, const char *result, size_t length,
     }
     remote->lane_ready = status == 0;
     if (status == 0) {
-        gb_peer_log_seldom(GB_LOG_INFO, uv_now(remote->remotes->loop), remote->node, NULL,
+        gb_peer_log_seldom(GB_LOG_INFO, uv_now(remote->remotes->parts->loop), remote->node, NULL,
                            "chunks come by UCX", GB_LOG_TEXT("machine", remote->text));
         return;
     }
@@ -246,11 +244,11 @@ static void make_lane(struct gb_peer_remote *remote)
     struct gb_writer writer;
     struct gb_error error;
 
-    if (!remotes->ucx || remote->lane || !gb_peer_link_is_open(remote->link) ||
-        uv_now(remotes->loop) < remote->lane_again)
+    if (!remotes->parts->ucx || remote->lane || !gb_peer_link_is_open(remote->link) ||
+        uv_now(remotes->parts->loop) < remote->lane_again)
         return;
-    remote->lane_again = uv_now(remotes->loop) + LANE_AGAIN_MS;
-    remote->lane = gb_peer_lane_new(remotes->ucx, remotes->loop, &error);
+    remote->lane_again = uv_now(remotes->parts->loop) + LANE_AGAIN_MS;
+    remote->lane = gb_peer_lane_new(remotes->parts->ucx, remotes->parts->loop, &error);
     if (!remote->lane) {
         say_failed(remote, error.code, error.message);
         return;
@@ -275,7 +273,7 @@ static void finish_by_lane(struct gb_peer_remote *remote, struct ask *ask)
         leave_lane(remote, error.code, error.message);
         return;
     }
-    remote->lane_moved = uv_now(remote->remotes->loop);
+    remote->lane_moved = uv_now(remote->remotes->parts->loop);
     answer(ask, 0, NULL, 0, NULL);
 }
 
@@ -338,7 +336,7 @@ static void leave_sides(struct gb_peer_remote *remote)
         if (ask->link == remote->link)
             continue;
         ask->link = remote->link;
-        ask->since = uv_now(remote->remotes->loop);
+        ask->since = uv_now(remote->remotes->parts->loop);
         int length = write_read(text, sizeof(text), ask, "");
         gb_peer_link_send(remote->link, ask->id, text, (size_t)length);
     }
@@ -367,7 +365,7 @@ static void lose(struct gb_peer_remote *remote, bool served, const struct gb_err
     remote->again_ms = served ? AGAIN_MS : 2 * remote->again_ms;
     if (remote->again_ms > AGAIN_MOST_MS || remote->again_ms == 0)
         remote->again_ms = remote->again_ms ? AGAIN_MOST_MS : AGAIN_MS;
-    remote->again = uv_now(remote->remotes->loop) + remote->again_ms;
+    remote->again = uv_now(remote->remotes->parts->loop) + remote->again_ms;
     fail_all(&remote->asks, &error);
 }
 
@@ -484,7 +482,7 @@ static void on_soon(uv_timer_t *timer)
 /* UCX does not tell of a lane that cannot connect or stands still: gives it up after a while. */
 static void look_at_lane(struct gb_peer_remote *remote)
 {
-    uint64_t now = uv_now(remote->remotes->loop), patience = remote->remotes->patience_ms;
+    uint64_t now = uv_now(remote->remotes->parts->loop), patience = remote->remotes->patience_ms;
 
     GB_LIST_EACH(&remote->asks, const struct ask, ask, of_remote) {
         if (!ask->by)
@@ -500,7 +498,8 @@ static void look_at_lane(struct gb_peer_remote *remote)
 static bool is_of_use(const struct gb_peer_remote *remote)
 {
     return remote->link || !gb_list_empty(&remote->asks) || !gb_list_empty(&remote->failed) ||
-           remote->holds > 0 || uv_now(remote->remotes->loop) < remote->again + remote->again_ms;
+           remote->holds > 0 ||
+           uv_now(remote->remotes->parts->loop) < remote->again + remote->again_ms;
 }
 
 static void free_unused(struct gb_peer_remotes *remotes)
@@ -516,7 +515,7 @@ static void free_unused(struct gb_peer_remotes *remotes)
 
 static bool is_late(const struct gb_peer_remote *remote, const struct ask *ask)
 {
-    uint64_t now = uv_now(remote->remotes->loop), patience = remote->remotes->patience_ms;
+    uint64_t now = uv_now(remote->remotes->parts->loop), patience = remote->remotes->patience_ms;
     uint64_t silent = gb_peer_link_silent(ask->link), waited = now - ask->since;
     uint64_t still = now - remote->lane_moved; /* it may be at work after all sums were told */
 
@@ -528,7 +527,7 @@ static bool is_late(const struct gb_peer_remote *remote, const struct ask *ask)
 static void look_at_links(struct gb_peer_remote *remote)
 {
     if (gb_list_empty(&remote->asks) &&
-        uv_now(remote->remotes->loop) - remote->read > SIDES_IDLE_MS)
+        uv_now(remote->remotes->parts->loop) - remote->read > SIDES_IDLE_MS)
         close_sides(remote);
     GB_LIST_EACH(&remote->asks, const struct ask, ask, of_remote) {
         if (!is_late(remote, ask))
@@ -563,10 +562,10 @@ static bool connect_to(struct gb_peer_remote *remote)
 
     if (remote->link)
         return true;
-    if (uv_now(remotes->loop) < remote->again)
+    if (uv_now(remotes->parts->loop) < remote->again)
         return false;
-    remote->link = gb_peer_link_connect(remotes->loop, remotes->tls, remote->node, remote->host,
-                                        remote->port, &events, remote);
+    remote->link = gb_peer_link_connect(remotes->parts->loop, remotes->parts->tls, remote->node,
+                                        remote->host, remote->port, &events, remote);
     if (!remote->link)
         (void)gb_fail_memory(&remote->why);
     else
@@ -588,7 +587,7 @@ static struct ask *ask_remote(struct gb_peer_remote *remote, const struct ask *v
     *ask = *values;
     ask->of_remote = (struct gb_link){NULL, NULL};
     ask->id = ++remote->last;
-    ask->since = uv_now(remote->remotes->loop);
+    ask->since = uv_now(remote->remotes->parts->loop);
     ask->room.user = ask;
     if (connect_to(remote)) {
         if (!ask->link)
@@ -640,12 +639,12 @@ static struct gb_peer_link *pick_link(struct gb_peer_remote *remote, uint64_t by
     if (!remote->link || remote->alone || bytes < GB_PEER_CHUNK)
         return remote->link;
     remote->row = gb_list_empty(&remote->asks) ? 0 : remote->row + 1;
-    remote->read = uv_now(remotes->loop);
+    remote->read = uv_now(remotes->parts->loop);
     for (int i = 0; i < SIDES && remote->row > SIDES_AFTER; i++)
         if (!remote->sides[i])
             remote->sides[i] =
-                gb_peer_link_connect(remotes->loop, remotes->tls, remote->node, remote->host,
-                                     remote->port, &side_events, remote);
+                gb_peer_link_connect(remotes->parts->loop, remotes->parts->tls, remote->node,
+                                     remote->host, remote->port, &side_events, remote);
     GB_LIST_EACH(&remote->asks, const struct ask, ask, of_remote) {
         unsigned i = 0;
         while (i < SIDES && remote->sides[i] != ask->link)
@@ -746,27 +745,18 @@ const char *gb_peer_remote_node(const struct gb_peer_remote *remote)
     return remote->node;
 }
 
-struct gb_peer_remotes *gb_peer_remotes_new(uv_loop_t *loop, const struct gb_peer_tls *tls,
-                                            unsigned patience_ms)
+struct gb_peer_remotes *gb_peer_remotes_new(const struct gb_peer_parts *parts, unsigned patience_ms)
 {
     struct gb_peer_remotes *remotes = calloc(1, sizeof(*remotes));
 
     if (!remotes)
         return NULL;
-    *remotes = (struct gb_peer_remotes){
-        .loop = loop, .tls = tls, .patience_ms = patience_ms, .handles = 2};
-    (void)uv_timer_init(loop, &remotes->tick); /* cannot fail */
-    (void)uv_timer_init(loop, &remotes->soon);
+    *remotes = (struct gb_peer_remotes){.parts = parts, .patience_ms = patience_ms, .handles = 2};
+    (void)uv_timer_init(parts->loop, &remotes->tick); /* cannot fail */
+    (void)uv_timer_init(parts->loop, &remotes->soon);
     remotes->tick.data = remotes->soon.data = remotes;
     (void)uv_timer_start(&remotes->tick, on_tick, TICK_MS, TICK_MS);
     return remotes;
-}
-
-void gb_peer_remotes_use(struct gb_peer_remotes *remotes, const struct gb_peer_ucx *ucx,
-                         struct gb_peer_figures *figures)
-{
-    remotes->ucx = ucx;
-    remotes->figures = figures;
 }
 
 static void on_timer_closed(uv_handle_t *handle)

@@ -14,20 +14,17 @@
 #ifndef GB_PEER_REMOTE_H
 #define GB_PEER_REMOTE_H
 
-#include "client/peer/figures.h"
 #include "client/peer/lane.h"
 #include "client/peer/link.h"
+#include "client/peer/parts.h"
 
 struct gb_peer_remotes;
 struct gb_peer_remote;
 
-/* `tls` is the caller's, who may change it for later links. NULL: out of memory. */
-struct gb_peer_remotes *gb_peer_remotes_new(uv_loop_t *loop, const struct gb_peer_tls *tls,
+/* Chunks come by lanes (lane.h) if there is UCX on both machines. If a lane fails, they come over
+   the link, and the figures count the failure. NULL: out of memory. */
+struct gb_peer_remotes *gb_peer_remotes_new(const struct gb_peer_parts *parts,
                                             unsigned patience_ms);
-/* From now on chunks come by lanes (lane.h) if the other machine has them too. If a lane fails,
-   they come over the link, and `figures` count the failure. Both outlive the remotes. */
-void gb_peer_remotes_use(struct gb_peer_remotes *remotes, const struct gb_peer_ucx *ucx,
-                         struct gb_peer_figures *figures);
 /* Requests under way are answered with GPUBUF_E_CANCELED, in this call. The remotes are freed in a
    later turn of the loop. */
 void gb_peer_remotes_close(struct gb_peer_remotes *remotes);

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "client/peer/options.h"
 #include "client/peer/reading.h"
 #include "client/peer/seldom.h"
 #include "client/peer/session.h"
@@ -35,7 +36,7 @@ struct connection {
 };
 
 struct gb_peer_serve {
-    struct gb_peer_serve_options options;
+    const struct gb_peer_parts *parts;
     uv_poll_t poll;
     uv_timer_t tick;
     unsigned handles;
@@ -76,7 +77,7 @@ static void close_oldest(struct gb_peer_serve *serve, enum gb_peer_session_holds
         if (one->session == but || gb_peer_session_holds(one->session) != holds ||
             (from && memcmp(&one->from, from, sizeof(*from)) != 0))
             continue;
-        bool spoke = gb_peer_session_spoke(one->session);
+        bool spoke = gb_peer_link_spoke(one->session->link);
         if (counts[spoke]++ == 0 || one->number < serve->all[oldest[spoke]].number)
             oldest[spoke] = i;
     }
@@ -85,7 +86,7 @@ static void close_oldest(struct gb_peer_serve *serve, enum gb_peer_session_holds
         return;
     struct gb_peer_session *session = serve->all[best].session;
     gb_peer_log_seldom(
-        GB_LOG_WARNING, uv_now(serve->options.loop), NULL, NULL,
+        GB_LOG_WARNING, uv_now(serve->parts->loop), NULL, NULL,
         "connections beyond what may be open give way",
         GB_LOG_TEXT("holds", holds == GB_PEER_SESSION_HALF ? "half a handshake" : "no place"));
     take_out(serve, best);
@@ -115,8 +116,7 @@ static bool on_open(struct gb_peer_session *session, const char *node, void *use
     unsigned count = 0;
 
     for (unsigned i = 0; i < serve->count; i++)
-        if (serve->all[i].session != session &&
-            strcmp(gb_peer_session_node(serve->all[i].session), node) == 0)
+        if (serve->all[i].session != session && strcmp(serve->all[i].session->node, node) == 0)
             count++;
     if (count >= NODE_CONNECTIONS)
         return false;
@@ -134,7 +134,7 @@ static bool on_place(void *user)
     unsigned placed = count_holding(serve, GB_PEER_SESSION_PLACE), longest = serve->count;
     uint64_t most = IDLE_MS;
 
-    if (placed < serve->options.connections)
+    if (placed < serve->parts->options->connections)
         return true;
     for (unsigned i = 0; i < serve->count; i++) {
         uint64_t idle = gb_peer_session_idle(serve->all[i].session);
@@ -157,7 +157,7 @@ static struct gb_peer_lease *on_lease(struct gb_peer_session *session, uint64_t 
     struct gb_peer_lease *lease = NULL;
 
     for (unsigned i = 0; i < serve->count && !lease; i++)
-        if (strcmp(gb_peer_session_node(serve->all[i].session), gb_peer_session_node(session)) == 0)
+        if (strcmp(serve->all[i].session->node, session->node) == 0)
             lease = gb_peer_session_lease(serve->all[i].session, id);
     return lease;
 }
@@ -228,7 +228,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
         struct in6_addr from = address_of(&name);
         make_room(serve, &from);
         struct gb_peer_session *session =
-            gb_peer_session_new(&serve->options, fd, &session_events, serve);
+            gb_peer_session_new(serve->parts, fd, &session_events, serve);
         if (session)
             serve->all[serve->count++] = (struct connection){session, from, ++serve->last, false};
     }
@@ -277,25 +277,25 @@ static int open_socket(struct gb_peer_serve *serve, const char *listen_at, struc
     return r;
 }
 
-int gb_peer_serve_new(struct gb_peer_serve **result, const struct gb_peer_serve_options *options,
+int gb_peer_serve_new(struct gb_peer_serve **result, const struct gb_peer_parts *parts,
                       struct gb_error *error)
 {
     struct gb_peer_serve *serve = calloc(1, sizeof(*serve));
 
     if (!serve)
         return gb_fail_memory(error);
-    serve->options = *options;
+    serve->parts = parts;
     serve->fd = -1;
-    int r = open_socket(serve, options->listen, error);
-    if (r == 0 && uv_poll_init_socket(options->loop, &serve->poll, serve->fd) != 0)
-        r = gb_fail(error, GPUBUF_E_SYSTEM, "cannot listen at %s", options->listen);
+    int r = open_socket(serve, parts->options->listen, error);
+    if (r == 0 && uv_poll_init_socket(parts->loop, &serve->poll, serve->fd) != 0)
+        r = gb_fail(error, GPUBUF_E_SYSTEM, "cannot listen at %s", parts->options->listen);
     if (r < 0) {
         if (serve->fd >= 0)
             close(serve->fd);
         free(serve);
         return r;
     }
-    (void)uv_timer_init(options->loop, &serve->tick); /* cannot fail */
+    (void)uv_timer_init(parts->loop, &serve->tick); /* cannot fail */
     serve->poll.data = serve->tick.data = serve;
     serve->handles = 2;
     (void)uv_poll_start(&serve->poll, UV_READABLE, on_connection);

@@ -12,8 +12,7 @@
 
 struct gb_peer_serve;
 
-/* All that the options point to outlives the server. */
-int gb_peer_serve_new(struct gb_peer_serve **serve, const struct gb_peer_serve_options *options,
+int gb_peer_serve_new(struct gb_peer_serve **serve, const struct gb_peer_parts *parts,
                       struct gb_error *error);
 void gb_peer_serve_close(struct gb_peer_serve *serve);
 unsigned gb_peer_serve_connected(const struct gb_peer_serve *serve);

@@ -15,7 +15,7 @@ void gb_peer_session_begin(struct gb_peer_session *session)
 {
     session->uses++;
     if (session->busy == 0)
-        session->answered = uv_now(session->options->loop);
+        session->answered = uv_now(session->parts->loop);
     if (++session->busy == BUSY_MOST)
         gb_peer_link_pause(session->link, true);
 }
@@ -25,7 +25,7 @@ void gb_peer_session_finish(struct gb_peer_session *session)
     if (session->busy-- == BUSY_MOST && session->link)
         gb_peer_link_pause(session->link, false);
     if (session->link)
-        session->answered = uv_now(session->options->loop);
+        session->answered = uv_now(session->parts->loop);
     gb_peer_session_drop(session);
 }
 

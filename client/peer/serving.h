@@ -10,22 +10,10 @@
 #include "client/peer/lane.h"
 #include "client/peer/lease.h"
 #include "client/peer/link.h"
+#include "client/peer/parts.h"
 #include "client/peer/words.h"
 
 struct gb_peer_session;
-
-struct gb_peer_serve_options {
-    uv_loop_t *loop;
-    struct gpubuf_client *client;
-    const struct gb_peer_tls *tls; /* the caller may change it for later connections */
-    struct gb_peer_directory *directory;
-    const struct gb_peer_copies *copies;
-    struct gb_peer_words *words;
-    struct gb_peer_figures *figures;
-    const struct gb_peer_ucx *ucx; /* for lanes; NULL: none */
-    const char *listen;            /* ADDRESS:PORT; port 0: any */
-    unsigned connections;          /* that are served at a time */
-};
 
 struct gb_peer_session_events {
     /* Whether the machine of that name may have one more connection. */
@@ -41,13 +29,13 @@ struct gb_peer_session_events {
 };
 
 struct gb_peer_session {
-    const struct gb_peer_serve_options *options;
+    const struct gb_peer_parts *parts;
     struct gb_peer_session_events events;
     void *user;
     struct gb_peer_link *link; /* NULL: the session has ended, and waits for the daemon's answers */
     struct gb_peer_lane *lane; /* beside the link; NULL: none */
-    char node[GB_PEER_NODE_BYTES];
-    struct gb_peer_lease *leases;
+    char node[GB_PEER_NODE_BYTES];       /* "": not known yet */
+    struct gb_link leases;               /* struct gb_peer_lease */
     unsigned lease_count, busy, passing; /* `busy`: requests under way; `passing`: of these, chunks
                                             on the lane */
     uint64_t answered; /* when the last request was, or the first came after none, by the loop's

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/peer/crowd.h"
+#include "client/peer/options.h"
 #include "client/peer/reading.h"
 #include "client/peer/seldom.h"
 #include "proto/handle.h"
@@ -40,9 +41,8 @@ static void end(struct gb_peer_session *session)
 {
     session->link = NULL;
     gb_peer_session_close_lane(session);
-    while (session->leases) {
-        struct gb_peer_lease *lease = session->leases;
-        session->leases = lease->next;
+    GB_LIST_EACH(&session->leases, struct gb_peer_lease, lease, of_session) {
+        gb_list_remove(&lease->of_session);
         gb_peer_lease_drop(lease);
     }
     gb_peer_session_drop(session);
@@ -59,7 +59,7 @@ void gb_peer_session_close(struct gb_peer_session *session)
 static void say_connected(const struct gb_peer_session *session)
 {
 
-    gb_peer_log_seldom(GB_LOG_INFO, uv_now(session->options->loop), session->node, NULL,
+    gb_peer_log_seldom(GB_LOG_INFO, uv_now(session->parts->loop), session->node, NULL,
                        "a machine has connected",
                        GB_LOG_TEXT("machine", gb_peer_link_text(session->link)));
 }
@@ -67,10 +67,9 @@ static void say_connected(const struct gb_peer_session *session)
 static void say_ended(const struct gb_peer_session *session, const char *why)
 {
 
-    gb_peer_log_seldom(GB_LOG_WARNING, uv_now(session->options->loop), session->node, why,
-                       "a connection has ended",
-                       GB_LOG_TEXT("machine", gb_peer_link_text(session->link)),
-                       GB_LOG_TEXT("why", why));
+    gb_peer_log_seldom(
+        GB_LOG_WARNING, uv_now(session->parts->loop), session->node, why, "a connection has ended",
+        GB_LOG_TEXT("machine", gb_peer_link_text(session->link)), GB_LOG_TEXT("why", why));
 }
 
 static void on_closed(struct gb_peer_link *link, const struct gb_error *why, void *user)
@@ -119,7 +118,7 @@ static void refuse(struct request *request, const struct gb_error *error)
 
 static void refuse_library(struct request *request, int status)
 {
-    const char *sentence = gpubuf_errmsg(request->session->options->client);
+    const char *sentence = gpubuf_errmsg(request->session->parts->client);
     struct gb_error error;
 
     (void)gb_fail(&error, status, "%s", sentence[0] ? sentence : gpubuf_strerror(status));
@@ -133,7 +132,7 @@ static const struct gb_peer_copy *copy_of(const struct gb_peer_session *session,
                                           const struct gb_peer_described *described)
 {
     const struct gb_peer_copy *copy =
-        gb_peer_copies_find(session->options->copies, described->name.text);
+        gb_peer_copies_find(session->parts->copies, described->name.text);
 
     return copy && copy->version == described->version ? copy : NULL;
 }
@@ -146,7 +145,7 @@ static void write_origin(struct gb_writer *writer, const struct gb_peer_session 
     gb_write_pattern(writer,
                      "{'origin':%s,'revision':%" PRIu64 ",'version':%" PRIu64 ",'bytes':%" PRIu64
                      ",'since':%" PRIu64 "}",
-                     copy ? copy->origin : session->options->tls->node,
+                     copy ? copy->origin : session->parts->tls->node,
                      copy ? copy->revision : described->version, described->version,
                      described->bytes, described->created_ms);
 }
@@ -160,8 +159,8 @@ static bool describe(struct request *request, int status, const char *result, si
     if (status == 0)
         status = gb_peer_described_answer(result, length, &request->pool, described, &error);
     else
-        (void)gb_fail(&error, status, "%s", gpubuf_errmsg(request->session->options->client));
-    if (status == 0 && !gb_peer_described_shared(described, request->session->options->copies))
+        (void)gb_fail(&error, status, "%s", gpubuf_errmsg(request->session->parts->client));
+    if (status == 0 && !gb_peer_described_shared(described, request->session->parts->copies))
         status = gb_fail(&error, GPUBUF_E_NOT_FOUND, "there is no object \"%s\" for other machines",
                          described->name.text);
     if (status == 0 && request->version && request->version != described->version)
@@ -195,7 +194,7 @@ static void stat_name(struct gb_peer_session *session, uint64_t id,
         return;
     request->version = params->version;
     request->word = strcmp(params->method.text, "word") == 0;
-    int r = gb_peer_described_ask(session->options->client, params->name.text, callback, request);
+    int r = gb_peer_described_ask(session->parts->client, params->name.text, callback, request);
     if (r < 0)
         refuse_library(request, r);
 }
@@ -234,9 +233,7 @@ static void on_word(void *user, const struct gb_peer_word *word, const struct gb
         return;
     }
     gb_writer_init(&writer, 0);
-    gb_write_char(&writer, '{');
     gb_peer_word_write(&writer, word);
-    gb_write_char(&writer, '}');
     gb_peer_session_send(request->session, request->id, &writer);
     end_request(request);
 }
@@ -267,17 +264,16 @@ static void grant(struct request *request)
         return;
     }
     if (request->word) {
-        gb_peer_words_want(session->options->words, described, lease, on_word, request);
+        gb_peer_words_want(session->parts->words, described, lease, on_word, request);
         return;
     }
     if (crowded(request)) /* others asked at the same moment */
         return;
     if (!copy_of(session, described)) /* others will fetch it from the machine that asks */
-        gb_peer_words_want(session->options->words, described, lease, NULL, NULL);
-    lease->id = ++session->options->figures->leases;
-    lease->used = uv_now(session->options->loop);
-    lease->next = session->leases;
-    session->leases = lease;
+        gb_peer_words_want(session->parts->words, described, lease, NULL, NULL);
+    lease->id = ++session->parts->figures->leases;
+    lease->used = uv_now(session->parts->loop);
+    gb_list_append(&session->leases, &lease->of_session);
     session->lease_count++;
     gb_writer_init(&writer, GB_LIMIT(line_bytes));
     gb_write_pattern(&writer, "{'lease':%" PRIu64 ",'device':%s,'mode':%u,'content':%" PRIu64,
@@ -332,7 +328,7 @@ static void on_opened(struct gpubuf_client *client, int status, struct gpubuf_ob
         refuse(request, &error);
         return;
     }
-    struct gb_peer_figures *figures = request->session->options->figures;
+    struct gb_peer_figures *figures = request->session->parts->figures;
     request->lease->figures = figures;
     request->work.data = request;
     if (!request->described.ready.text) {
@@ -343,7 +339,7 @@ static void on_opened(struct gpubuf_client *client, int status, struct gpubuf_ob
         refuse(request, &error);
     } else {
         figures->waits++;
-        (void)uv_queue_work(request->session->options->loop, &request->work, wait_ready,
+        (void)uv_queue_work(request->session->parts->loop, &request->work, wait_ready,
                             on_ready); /* cannot fail */
     }
 }
@@ -406,9 +402,9 @@ static bool is_placed(struct gb_peer_session *session, uint64_t id)
     if (session->placed)
         return true;
     (void)gb_fail(&error, GPUBUF_E_BUSY, "it serves %u machines, as many as it may (connections)",
-                  session->options->connections);
+                  session->parts->options->connections);
     gb_peer_link_send_error(session->link, id, &error);
-    session->answered = uv_now(session->options->loop);
+    session->answered = uv_now(session->parts->loop);
     return false;
 }
 
@@ -442,7 +438,7 @@ static void on_control(struct gb_peer_link *link, uint64_t id, const char *text,
 
 static bool is_known(const struct gb_peer_session *session)
 {
-    struct gb_peer_directory *directory = session->options->directory;
+    struct gb_peer_directory *directory = session->parts->directory;
 
     return directory->methods->knows(directory, session->node);
 }
@@ -457,14 +453,14 @@ static bool on_open(struct gb_peer_link *link, const char *node, void *user)
         return false;
     snprintf(session->node, sizeof(session->node), "%s", node);
     session->unknown = !is_known(session);
-    session->came = session->answered = uv_now(session->options->loop);
+    session->came = session->answered = uv_now(session->parts->loop);
     if (!session->unknown) {
         say_connected(session);
         return true;
     }
-    if (!session->options->directory->methods->publish)
+    if (!session->parts->directory->methods->publish)
         return false;
-    gb_peer_log_seldom(GB_LOG_INFO, uv_now(session->options->loop), node, NULL,
+    gb_peer_log_seldom(GB_LOG_INFO, uv_now(session->parts->loop), node, NULL,
                        "a machine waits: it is not known here yet",
                        GB_LOG_TEXT("machine", gb_peer_link_text(link)));
     gb_peer_link_pause(link, true);
@@ -473,7 +469,7 @@ static bool on_open(struct gb_peer_link *link, const char *node, void *user)
 
 /* ---- beginnings ---- */
 
-struct gb_peer_session *gb_peer_session_new(const struct gb_peer_serve_options *options, int fd,
+struct gb_peer_session *gb_peer_session_new(const struct gb_peer_parts *parts, int fd,
                                             const struct gb_peer_session_events *events, void *user)
 {
     static const struct gb_peer_link_events link_events = {
@@ -483,7 +479,7 @@ struct gb_peer_session *gb_peer_session_new(const struct gb_peer_serve_options *
     };
     struct gb_peer_session *session = calloc(1, sizeof(*session));
     struct gb_peer_link *link =
-        gb_peer_link_accept(options->loop, options->tls, fd, &link_events, session);
+        gb_peer_link_accept(parts->loop, parts->tls, fd, &link_events, session);
 
     if (!session || !link) {
         gb_peer_link_close(link);
@@ -491,13 +487,8 @@ struct gb_peer_session *gb_peer_session_new(const struct gb_peer_serve_options *
         return NULL;
     }
     *session = (struct gb_peer_session){
-        .options = options, .events = *events, .user = user, .link = link, .uses = 1};
+        .parts = parts, .events = *events, .user = user, .link = link, .uses = 1};
     return session;
-}
-
-const char *gb_peer_session_node(const struct gb_peer_session *session)
-{
-    return session->node;
 }
 
 enum gb_peer_session_holds gb_peer_session_holds(const struct gb_peer_session *session)
@@ -507,24 +498,19 @@ enum gb_peer_session_holds gb_peer_session_holds(const struct gb_peer_session *s
                                                  : GB_PEER_SESSION_HALF;
 }
 
-bool gb_peer_session_spoke(const struct gb_peer_session *session)
-{
-    return gb_peer_link_spoke(session->link);
-}
-
 uint64_t gb_peer_session_idle(const struct gb_peer_session *session)
 {
-    return session->busy || session->leases ? 0
-                                            : uv_now(session->options->loop) - session->answered;
+    bool idle = !session->busy && gb_list_empty(&session->leases);
+
+    return idle ? uv_now(session->parts->loop) - session->answered : 0;
 }
 
 bool gb_peer_session_reads(const struct gb_peer_session *session, uint64_t version)
 {
-    const struct gb_peer_lease *lease = session->leases;
-
-    while (lease && gpubuf_object_version(lease->object) != version)
-        lease = lease->next;
-    return lease != NULL;
+    GB_LIST_EACH(&session->leases, const struct gb_peer_lease, lease, of_session)
+        if (gpubuf_object_version(lease->object) == version)
+            return true;
+    return false;
 }
 
 /* Closes a lane that sends nothing. Its chunks may keep the link paused, so that the other side
@@ -532,9 +518,9 @@ bool gb_peer_session_reads(const struct gb_peer_session *session, uint64_t versi
 static void look_at_lane(struct gb_peer_session *session)
 {
 
-    if (!session->passing || uv_now(session->options->loop) - session->answered < LANE_MS)
+    if (!session->passing || uv_now(session->parts->loop) - session->answered < LANE_MS)
         return;
-    gb_peer_log_seldom(GB_LOG_WARNING, uv_now(session->options->loop), session->node, NULL,
+    gb_peer_log_seldom(GB_LOG_WARNING, uv_now(session->parts->loop), session->node, NULL,
                        "UCX sends nothing",
                        GB_LOG_TEXT("machine", gb_peer_link_text(session->link)));
     gb_peer_session_close_lane(session);
@@ -550,7 +536,7 @@ static void let_in(struct gb_peer_session *session)
 void gb_peer_session_tick(struct gb_peer_session *session)
 {
     uint64_t most = gb_peer_link_is_open(session->link) ? STUCK_MS : GREETING_MS;
-    uint64_t now = uv_now(session->options->loop);
+    uint64_t now = uv_now(session->parts->loop);
     const char *why = "it takes nothing";
 
     look_at_lane(session);

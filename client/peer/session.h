@@ -22,11 +22,10 @@
 #include "client/peer/serving.h"
 
 /* A session on an accepted socket, which becomes the session's, also if this fails. */
-struct gb_peer_session *gb_peer_session_new(const struct gb_peer_serve_options *options, int fd,
+struct gb_peer_session *gb_peer_session_new(const struct gb_peer_parts *parts, int fd,
                                             const struct gb_peer_session_events *events,
                                             void *user);
-void gb_peer_session_close(struct gb_peer_session *session);             /* without an event */
-const char *gb_peer_session_node(const struct gb_peer_session *session); /* "": not known yet */
+void gb_peer_session_close(struct gb_peer_session *session); /* without an event */
 
 /* The state of a session's connection. */
 enum gb_peer_session_holds {
@@ -35,8 +34,6 @@ enum gb_peer_session_holds {
     GB_PEER_SESSION_PLACE, /* one of the places of machines that are served */
 };
 enum gb_peer_session_holds gb_peer_session_holds(const struct gb_peer_session *session);
-bool gb_peer_session_spoke(
-    const struct gb_peer_session *session); /* anything has come of its handshake */
 /* How long no request has been under way and no lease has been held, in milliseconds. */
 uint64_t gb_peer_session_idle(const struct gb_peer_session *session);
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/peer/options.h"
+
 enum {
     ROUNDS_MOST = 32, /* times that the directory is asked */
     PAUSE_MS = 100,   /* before asking again, when it may not know yet that the object was
@@ -50,7 +52,7 @@ void gb_peer_fetch_leave(struct gb_peer_fetch *fetch, const char *node,
 /* True: there is time left in which machines that refused the connection may be asked again. */
 static bool may_retry(struct gb_peer_fetch *fetch)
 {
-    uint64_t now = uv_now(fetch->fetches->options.loop);
+    uint64_t now = uv_now(fetch->fetches->parts->loop);
     unsigned kept = 0;
 
     if (fetch->error.code != GPUBUF_E_CLOSED)
@@ -77,7 +79,7 @@ static bool describe(struct gb_peer_word *word, const struct gb_peer_granted *gr
 static int take_first(struct gb_peer_fetch *fetch, bool is_word, const char *text, size_t length,
                       struct gb_error *error)
 {
-    uint64_t largest = fetch->fetches->options.largest;
+    uint64_t largest = fetch->fetches->parts->options->largest;
 
     free(fetch->text);
     gb_pool_reset(&fetch->pool);
@@ -183,7 +185,7 @@ static bool ask_place(struct gb_peer_fetch *fetch, const struct gb_peer_place *p
                       const char *method, gb_peer_answered_cb callback)
 {
     struct gb_peer_remote *remote =
-        gb_peer_remotes_get(fetch->fetches->options.remotes, place->node, place->host, place->port);
+        gb_peer_remotes_get(fetch->fetches->parts->remotes, place->node, place->host, place->port);
     struct opening *opening = remote ? malloc(sizeof(*opening)) : NULL;
     struct gb_writer writer;
     bool asked = false;
@@ -329,7 +331,7 @@ static void on_found(void *user, int status, const struct gb_peer_place *places,
 
 static void ask_directory(struct gb_peer_fetch *fetch)
 {
-    struct gb_peer_directory *directory = fetch->fetches->options.directory;
+    struct gb_peer_directory *directory = fetch->fetches->parts->directory;
     struct gb_error error;
 
     fetch->pending++;
@@ -344,7 +346,7 @@ static void on_pause(uv_timer_t *timer);
 
 static void set_pause(struct gb_peer_fetches *fetches)
 {
-    uint64_t now = uv_now(fetches->options.loop), next = UINT64_MAX;
+    uint64_t now = uv_now(fetches->parts->loop), next = UINT64_MAX;
 
     GB_LIST_EACH(&fetches->all, const struct gb_peer_fetch, fetch, of_all)
         if (fetch->wake && fetch->wake < next)
@@ -356,7 +358,7 @@ static void set_pause(struct gb_peer_fetches *fetches)
 static struct gb_peer_fetch *next_due(const struct gb_peer_fetches *fetches)
 {
     GB_LIST_EACH(&fetches->all, struct gb_peer_fetch, fetch, of_all)
-        if (fetch->wake && fetch->wake <= uv_now(fetches->options.loop))
+        if (fetch->wake && fetch->wake <= uv_now(fetches->parts->loop))
             return fetch;
     return NULL;
 }
@@ -377,7 +379,7 @@ static void on_pause(uv_timer_t *timer)
 /* Asks the directory again, after that number of `pauses`. */
 static void wait(struct gb_peer_fetch *fetch, unsigned pauses)
 {
-    fetch->wake = uv_now(fetch->fetches->options.loop) + (uint64_t)pauses * PAUSE_MS;
+    fetch->wake = uv_now(fetch->fetches->parts->loop) + (uint64_t)pauses * PAUSE_MS;
     fetch->pending++;
     set_pause(fetch->fetches);
 }
@@ -388,7 +390,7 @@ static void wait_busy(struct gb_peer_fetch *fetch)
     struct gb_peer_fetches *fetches = fetch->fetches;
 
     if (fetch->busy == 0)
-        gb_peer_log_another(GB_LOG_INFO, uv_now(fetches->options.loop), &fetches->said_busy,
+        gb_peer_log_another(GB_LOG_INFO, uv_now(fetches->parts->loop), &fetches->said_busy,
                             "a fetch waits", GB_LOG_TEXT("name", fetch->name),
                             GB_LOG_TEXT("why", fetch->error.message));
     if (fetch->busy < PAUSES_MOST)

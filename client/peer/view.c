@@ -6,52 +6,22 @@
 
 #include "client/peer/tree.h"
 
-static int compare_entries(const void *a, const void *b)
-{
-    const struct gb_peer_entry *left = a, *right = b;
-
-    return strcmp(left->name, right->name);
-}
-
-static int compare_nodes(const void *a, const void *b)
-{
-    const struct gb_peer_view_node *left = a, *right = b;
-
-    return strcmp(left->name, right->name);
-}
-
 /* ---- nodes ---- */
 
 static struct gb_peer_view_node *node_find(struct gb_peer_view *view, const char *name, bool make)
 {
-    struct gb_peer_view_node wanted, *node;
-    void *place;
+    struct gb_peer_view_node *node = gb_peer_tree_find(&view->nodes, name);
 
-    if (strlen(name) >= sizeof(wanted.name))
-        return NULL;
-    memcpy(wanted.name, name, strlen(name) + 1);
-    place = tfind(&wanted, &view->nodes, compare_nodes);
-    if (place)
-        return *(struct gb_peer_view_node **)place;
-    if (!make)
-        return NULL;
-    node = calloc(1, sizeof(*node));
-    if (!node)
-        return NULL;
-    memcpy(node->name, wanted.name, sizeof(node->name));
-    if (!tsearch(node, &view->nodes, compare_nodes)) {
-        free(node);
-        return NULL;
-    }
-    return node;
+    if (node || !make || strlen(name) >= GB_PEER_NODE_BYTES)
+        return node;
+    return gb_peer_tree_add(&view->nodes, name, sizeof(*node));
 }
 
 static void node_tidy(struct gb_peer_view *view, struct gb_peer_view_node *node)
 {
     if (!node || node->port || node->references)
         return;
-    tdelete(node, &view->nodes, compare_nodes);
-    free(node);
+    gb_peer_tree_remove(&view->nodes, node);
 }
 
 static void node_release(struct gb_peer_view *view, struct gb_peer_view_node *node)
@@ -73,40 +43,30 @@ const struct gb_peer_view_node *gb_peer_view_node(struct gb_peer_view *view, con
 
 struct gb_peer_entry *gb_peer_view_entry(struct gb_peer_view *view, const char *name, bool make)
 {
-    struct gb_peer_entry wanted = {.name = (char *)name}, *entry;
-    void *place = tfind(&wanted, &view->names, compare_entries);
+    struct gb_peer_entry *entry = gb_peer_tree_find(&view->names, name);
 
-    if (place)
-        return *(struct gb_peer_entry **)place;
-    if (!make)
-        return NULL;
-    entry = calloc(1, sizeof(*entry));
-    if (!entry)
-        return NULL;
-    entry->name = strdup(name);
-    if (!entry->name || !tsearch(entry, &view->names, compare_entries)) {
-        free(entry->name);
-        free(entry);
-        return NULL;
-    }
-    view->name_count++;
+    if (entry || !make)
+        return entry;
+    entry = gb_peer_tree_add(&view->names, name, sizeof(*entry));
+    view->name_count += entry != NULL;
     return entry;
 }
 
-static void entry_free(struct gb_peer_entry *entry)
+static void entry_free(void *item)
 {
+    struct gb_peer_entry *entry = item;
+
     free(entry->word);
     free(entry->copies);
-    free(entry->name);
     free(entry);
 }
 
 void gb_peer_view_tidy(struct gb_peer_view *view, struct gb_peer_entry *entry)
 {
     if (entry->revision || entry->copy_count || entry->published || entry->publishing ||
-        entry->withdrawing || entry->lost)
+        entry->withdrawing || gb_list_linked(&entry->lost))
         return;
-    tdelete(entry, &view->names, compare_entries);
+    tdelete(entry, &view->names, gb_peer_tree_compare);
     view->name_count--;
     entry_free(entry);
 }
@@ -135,26 +95,6 @@ struct gb_peer_entry *gb_peer_view_next(struct gb_peer_view *view, const char *n
 
     (void)tfind(&after, &view->names, compare_after);
     return after.next;
-}
-
-void gb_peer_view_lose(struct gb_peer_view *view, struct gb_peer_entry *entry)
-{
-    if (entry->lost)
-        return;
-    entry->lost = true;
-    entry->next_lost = view->lost;
-    view->lost = entry;
-}
-
-struct gb_peer_entry *gb_peer_view_take_lost(struct gb_peer_view *view)
-{
-    struct gb_peer_entry *entry = view->lost;
-
-    if (entry) {
-        view->lost = entry->next_lost;
-        entry->lost = false;
-    }
-    return entry;
 }
 
 static void entry_forget(struct gb_peer_view *view, struct gb_peer_entry *entry)
@@ -488,9 +428,9 @@ static bool write_place(const struct gb_peer_entry *entry, size_t which, const c
                                     .version = copy ? copy->version : entry->version,
                                     .bytes = entry->bytes,
                                     .since_ms = copy ? copy->since_ms : entry->since_ms};
-    memcpy(place->node, node->name, sizeof(place->node));
+    strcpy(place->node, node->name);
     memcpy(place->host, node->host, sizeof(place->host));
-    memcpy(place->origin, entry->node->name, sizeof(place->origin));
+    strcpy(place->origin, entry->node->name);
     if (entry->word && entry->word->revision == entry->revision)
         place->word = entry->word->word;
     return true;
@@ -534,14 +474,9 @@ void gb_peer_view_nodes(struct gb_peer_view *view, gb_peer_machine_cb each, void
     gb_peer_tree_each(view->nodes, tell_node, &telling);
 }
 
-static void free_entry(void *entry)
-{
-    entry_free(entry);
-}
-
 void gb_peer_view_end(struct gb_peer_view *view)
 {
-    tdestroy(view->names, free_entry);
+    tdestroy(view->names, entry_free);
     tdestroy(view->nodes, free);
     *view = (struct gb_peer_view){0};
 }

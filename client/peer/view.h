@@ -16,9 +16,11 @@
 
 #include "client/peer/directory.h"
 #include "proto/json.h"
+#include "proto/list.h"
 
 struct gb_peer_view_node {
-    char name[GB_PEER_NODE_BYTES], host[GB_PEER_HOST_BYTES];
+    const char *name; /* of less than GB_PEER_NODE_BYTES */
+    char host[GB_PEER_HOST_BYTES];
     uint16_t port;       /* 0: the node is not there */
     uint64_t generation; /* the listing that told it last */
     size_t references;   /* of entries and copies */
@@ -36,7 +38,7 @@ struct gb_peer_view_word {
 };
 
 struct gb_peer_entry {
-    char *name;
+    const char *name;
     struct gb_peer_view_node *node; /* that has published it; NULL: none */
     uint64_t revision;              /* 0: none */
     uint64_t lease, version, bytes, serial, since_ms, generation;
@@ -49,15 +51,13 @@ struct gb_peer_entry {
     uint64_t published, worded;
     unsigned publishing;
     bool withdrawing;
-    bool lost; /* it is in the view's list of lost entries */
-    struct gb_peer_entry *next_lost;
+    struct gb_link lost; /* in the member's list of entries that have lost their revision */
 };
 
 struct gb_peer_view {
-    void *nodes, *names; /* trees of tsearch */
+    void *nodes, *names; /* trees by name (tree.h) */
     size_t name_count;
     uint64_t generation;
-    struct gb_peer_entry *lost;
 };
 
 /* A key and its value as etcd tells them; `key` is without the root. `value` NULL: deleted. */
@@ -86,13 +86,6 @@ void gb_peer_view_tidy(struct gb_peer_view *view, struct gb_peer_entry *entry);
 /* The first entry after that name, or with `at` that name's own if there is one. NULL: there is
    none. */
 struct gb_peer_entry *gb_peer_view_next(struct gb_peer_view *view, const char *name, bool at);
-
-/* Puts an entry that has lost its revision on the list of lost entries, and keeps it until it is
-   taken off. */
-void gb_peer_view_lose(struct gb_peer_view *view, struct gb_peer_entry *entry);
-/* Takes an entry off that list; the caller gives it to gb_peer_view_tidy. NULL: the list is
-   empty. */
-struct gb_peer_entry *gb_peer_view_take_lost(struct gb_peer_view *view);
 
 /* Calls `each` for every node that is there. */
 void gb_peer_view_nodes(struct gb_peer_view *view, gb_peer_machine_cb each, void *user);

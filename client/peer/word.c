@@ -2,10 +2,11 @@
 
 void gb_peer_word_write(struct gb_writer *writer, const struct gb_peer_word *word)
 {
-    GB_WRITE_LITERAL(writer, "\"described\":");
+    GB_WRITE_LITERAL(writer, "{\"described\":");
     gb_write_base64(writer, word->described, GB_PEER_WORD_BYTES);
     GB_WRITE_LITERAL(writer, ",\"content\":");
     gb_write_base64(writer, word->content, GB_PEER_WORD_BYTES);
+    gb_write_char(writer, '}');
 }
 
 static bool read_half(unsigned char *half, const struct gb_string *text)

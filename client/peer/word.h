@@ -23,7 +23,7 @@ struct gb_peer_word {
     unsigned char content[GB_PEER_WORD_BYTES];
 };
 
-/* The members of a JSON object: "described":"…","content":"…", in base64. */
+/* {"described":"…","content":"…"}, in base64. */
 void gb_peer_word_write(struct gb_writer *writer, const struct gb_peer_word *word);
 /* False: one of the texts is not what gb_peer_word_write writes. */
 bool gb_peer_word_read(struct gb_peer_word *word, const struct gb_string *described,

@@ -1,10 +1,10 @@
 #include "client/peer/words.h"
 
-#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/peer/digest.h"
+#include "client/peer/tree.h"
 #include "proto/list.h"
 
 struct asker {
@@ -14,6 +14,7 @@ struct asker {
 };
 
 struct item {
+    const char *name;
     struct gb_peer_words *words;
     struct gb_link queued; /* while it waits for its turn */
     uint64_t version;
@@ -21,29 +22,15 @@ struct item {
     struct gb_peer_lease *lease; /* NULL: the word is there */
     struct gb_peer_digest *digest;
     struct asker *askers;
-    const char *name; /* lies behind the struct, but in a comparison */
 };
 
 struct gb_peer_words {
     uv_loop_t *loop;
     struct gb_peer_directory *directory;
-    void *items; /* a tree of tsearch, by name */
+    void *items; /* by name (tree.h) */
     struct item *now;
     struct gb_link queue; /* struct item */
 };
-
-static int compare(const void *a, const void *b)
-{
-    return strcmp(((const struct item *)a)->name, ((const struct item *)b)->name);
-}
-
-static struct item *find(const struct gb_peer_words *words, const char *name)
-{
-    struct item wanted = {.name = name};
-    void *place = tfind(&wanted, &words->items, compare);
-
-    return place ? *(struct item **)place : NULL;
-}
 
 static void go_on(struct gb_peer_words *words);
 
@@ -73,7 +60,7 @@ static void stop(struct item *item)
 
 static void end(struct item *item, const struct gb_error *error)
 {
-    tdelete(item, &item->words->items, compare);
+    tdelete(item, &item->words->items, gb_peer_tree_compare);
     stop(item);
     answer(item, error);
     free(item);
@@ -124,19 +111,16 @@ static void go_on(struct gb_peer_words *words)
 static struct item *make(struct gb_peer_words *words, const struct gb_peer_described *described,
                          struct gb_peer_lease *lease)
 {
-    size_t length = strlen(described->name.text) + 1;
-    struct item *item = calloc(1, sizeof(*item) + length);
+    struct item *item = gb_peer_tree_add(&words->items, described->name.text, sizeof(*item));
 
     if (!item)
         return NULL;
     item->words = words;
     item->version = described->version;
-    item->name = memcpy(item + 1, described->name.text, length);
     if (!gb_peer_word_describe(&item->word, lease->layout, strlen(lease->layout),
                                gb_peer_described_mode(described), lease->content.bytes,
-                               described->label.length ? described->label.text : NULL) ||
-        !tsearch(item, &words->items, compare)) {
-        free(item);
+                               described->label.length ? described->label.text : NULL)) {
+        gb_peer_tree_remove(&words->items, item);
         return NULL;
     }
     item->lease = gb_peer_lease_use(lease);
@@ -153,7 +137,7 @@ void gb_peer_words_want(struct gb_peer_words *words, const struct gb_peer_descri
     struct item *item;
 
     gb_peer_words_changed(words, described->name.text, described->version);
-    item = find(words, described->name.text);
+    item = gb_peer_tree_find(&words->items, described->name.text);
     if (!item)
         item = make(words, described, lease);
     if (!item || (callback && !asker)) {
@@ -177,7 +161,7 @@ void gb_peer_words_want(struct gb_peer_words *words, const struct gb_peer_descri
 
 void gb_peer_words_changed(struct gb_peer_words *words, const char *name, uint64_t version)
 {
-    struct item *item = find(words, name);
+    struct item *item = gb_peer_tree_find(&words->items, name);
     struct gb_error error;
 
     if (!item || item->version == version)

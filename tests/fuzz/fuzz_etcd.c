@@ -109,7 +109,7 @@ static void check_entry(void *item, void *user)
     struct gb_peer_place places[GB_PEER_PLACES_MOST];
     size_t count = 0;
 
-    DEMAND(entry->revision || entry->copy_count || entry->lost);
+    DEMAND(entry->revision || entry->copy_count || gb_list_linked(&entry->lost));
     if (entry->revision)
         count = gb_peer_view_places(entry, "self", 1, places, GB_PEER_PLACES_MOST);
     DEMAND(count <= GB_PEER_PLACES_MOST);

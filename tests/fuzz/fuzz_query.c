@@ -374,10 +374,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .find = fuzz_find, .list = fuzz_list, .machines = fuzz_machines};
     struct gb_peer_directory directory = {.methods = &methods};
     static struct gb_peer_copies copies;
+    const struct gb_peer_tls tls = {.node = "self"};
+    const struct gb_peer_parts parts = {.directory = &directory, .copies = &copies, .tls = &tls};
     struct gb_peer_query query = {
         .uses = 1, /* this function's */
-        .options = {
-            .directory = &directory, .copies = &copies, .node = "self", .metrics = fuzz_metrics}};
+        .parts = &parts,
+        .metrics = fuzz_metrics,
+    };
     char *text = malloc(size + 2);
 
     DEMAND(text && gb_peer_copies_add(&copies, "x", 7, "other", 3));

@@ -42,7 +42,7 @@ PARTS = {
         ("program", "main"),
     ],
     "client/peer": [
-        ("ground", "word directory content local dial figures ucx crowd seldom sum_avx2 tree"),
+        ("ground", "word directory content local dial figures ucx crowd seldom sum_avx2 tree parts"),
         ("parts", "tls outbox lane copies etcd view digest"),
         ("connections", "link described lease granted batch member"),
         ("machines", "remote transfer announce words fetching serving reading"),

@@ -22,6 +22,7 @@
 #include "client/peer/crowd.h"
 #include "client/peer/digest.h"
 #include "client/peer/fetch.h"
+#include "client/peer/options.h"
 #include "client/peer/view.h"
 #include "proto/log.h"
 #include "tests/sim/events.h"
@@ -121,6 +122,7 @@ struct gpubuf_client {
     struct gb_peer_figures figures;
     struct gb_peer_copies copies;
     struct gb_peer_remotes *remotes;
+    struct gb_peer_parts parts;
     struct gb_peer_fetches *fetches;
     struct gpubuf_object object;
     bool dead, has;                  /* it has ended; it has the object */
@@ -600,17 +602,10 @@ static void on_want(void *user, uint64_t number)
         gb_peer_fetches_want(machine->fetches, NAME, number, 0);
 }
 
-/* A program that waits for a name asks for it again until its patience ends. */
-static bool may_come(void *user, int status)
+int gpubuf_decline(struct gpubuf_client *machine, uint64_t request, int error, const char *message)
 {
-    return false;
-}
-
-static void on_declined(void *user, uint64_t request, int status, const char *message)
-{
-    struct gpubuf_client *machine = user;
-
     machine->failures++;
+    return 0;
 }
 
 static void on_lease_over(void *user, uint64_t number)
@@ -641,6 +636,7 @@ static void begin_machine(struct gpubuf_client *machine, unsigned number)
 {
     static const struct gb_peer_directory_methods methods = {
         .find = directory_find, .copied = directory_copied, .knows = directory_knows};
+    static const struct gb_peer_options without_etcd;
 
     machine->directory.methods = &methods;
     machine->object.machine = machine;
@@ -651,16 +647,15 @@ static void begin_machine(struct gpubuf_client *machine, unsigned number)
         abort();
     machine->remotes->machine = machine;
     machine->remotes->all = calloc(options.machines, sizeof(struct gb_peer_remote *));
-    machine->fetches = gb_peer_fetches_new(&(struct gb_peer_fetch_options){
+    machine->parts = (struct gb_peer_parts){
+        .options = &without_etcd, /* so that a name that cannot be fetched is declined */
         .client = machine,
         .remotes = machine->remotes,
         .directory = &machine->directory,
         .copies = &machine->copies,
         .figures = &machine->figures,
-        .decline = on_declined,
-        .may_come = may_come,
-        .user = machine,
-    });
+    };
+    machine->fetches = gb_peer_fetches_new(&machine->parts);
     if (!machine->remotes->all || !machine->fetches)
         abort();
 }

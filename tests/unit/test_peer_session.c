@@ -53,8 +53,8 @@ static struct gb_peer_lease *lend(struct gb_peer_session *session, uint64_t id, 
     struct gb_peer_lease *lease = calloc(1, sizeof(*lease));
 
     assert_non_null(lease);
-    *lease = (struct gb_peer_lease){.next = session->leases, .id = id, .used = used, .uses = 1};
-    session->leases = lease;
+    *lease = (struct gb_peer_lease){.id = id, .used = used, .uses = 1};
+    gb_list_append(&session->leases, &lease->of_session);
     session->lease_count++;
     return lease;
 }
@@ -72,14 +72,14 @@ TEST(test_leases_that_are_not_used_end)
     assert_int_equal(session.lease_count, 3);
     gb_peer_session_end_idle(&session, 1000 + LEASE_MS);
     assert_int_equal(session.lease_count, 2);
-    assert_int_equal(session.leases->id, 3);
-    assert_ptr_equal(session.leases->next, slow);
+    assert_ptr_equal(gb_peer_session_lease(&session, 1), slow);
+    assert_null(gb_peer_session_lease(&session, 2));
     gb_peer_session_end_idle(&session, 2000 + LEASE_MS);
     gb_peer_lease_drop(slow);
     gb_peer_session_end_idle(&session, 2000 + 2 * LEASE_MS - 1);
     assert_int_equal(session.lease_count, 1);
     gb_peer_session_end_idle(&session, 2000 + 2 * LEASE_MS);
-    assert_null(session.leases);
+    assert_true(gb_list_empty(&session.leases));
     assert_int_equal(session.lease_count, 0);
 }
 

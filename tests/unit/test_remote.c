@@ -8,6 +8,7 @@
 struct world {
     uv_loop_t loop;
     struct gb_peer_tls tls;
+    struct gb_peer_parts parts;
     struct gb_peer_remotes *remotes;
     int refusing, mute; /* bound sockets: nobody listens; what connects gets no answer */
 };
@@ -27,7 +28,8 @@ static int set_up(void **state)
     assert_non_null(world->tls.context);
     assert_int_equal(listen(world->mute, 8), 0);
     assert_int_equal(uv_loop_init(&world->loop), 0);
-    world->remotes = gb_peer_remotes_new(&world->loop, &world->tls, 3600000);
+    world->parts = (struct gb_peer_parts){.loop = &world->loop, .tls = &world->tls};
+    world->remotes = gb_peer_remotes_new(&world->parts, 3600000);
     assert_non_null(world->remotes);
     *state = world;
     return 0;

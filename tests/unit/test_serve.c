@@ -11,17 +11,12 @@ void gb_peer_session_close(struct gb_peer_session *session)
     closed = session;
 }
 
-const char *gb_peer_session_node(const struct gb_peer_session *session)
-{
-    return session->node;
-}
-
 enum gb_peer_session_holds gb_peer_session_holds(const struct gb_peer_session *session)
 {
     return GB_PEER_SESSION_OPEN;
 }
 
-bool gb_peer_session_spoke(const struct gb_peer_session *session)
+bool gb_peer_link_spoke(const struct gb_peer_link *link)
 {
     return true;
 }
@@ -31,7 +26,7 @@ uint64_t gb_peer_session_idle(const struct gb_peer_session *session)
     return 0;
 }
 
-struct gb_peer_session *gb_peer_session_new(const struct gb_peer_serve_options *options, int fd,
+struct gb_peer_session *gb_peer_session_new(const struct gb_peer_parts *parts, int fd,
                                             const struct gb_peer_session_events *events, void *user)
 {
     return NULL;
@@ -57,9 +52,10 @@ void gb_peer_session_tick(struct gb_peer_session *session)
 TEST(test_the_last_handshake_of_the_first_connection)
 {
     static struct gb_peer_session sessions[WAITING_MOST + 1];
+    const struct gb_peer_parts parts = {.loop = uv_default_loop()};
     static struct gb_peer_serve serve;
 
-    serve.options.loop = uv_default_loop();
+    serve.parts = &parts;
     for (unsigned i = 0; i <= WAITING_MOST; i++) {
         serve.all[serve.count++] = (struct connection){.session = &sessions[i], .number = i};
         snprintf(sessions[i].node, sizeof(sessions[i].node), "m%u", i);
@@ -67,7 +63,7 @@ TEST(test_the_last_handshake_of_the_first_connection)
     assert_true(on_open(&sessions[0], "m0", &serve));
     assert_ptr_equal(closed, &sessions[1]);
     assert_int_equal(serve.count, WAITING_MOST);
-    assert_int_equal(uv_loop_close(serve.options.loop), 0);
+    assert_int_equal(uv_loop_close(parts.loop), 0);
 }
 
 RUN_TESTS(NULL, NULL)

@@ -227,6 +227,7 @@ TEST(test_a_listing_forgets_what_it_does_not_tell)
 TEST(test_names_that_are_lost)
 {
     struct gb_peer_view view = {0};
+    struct gb_link lost = {NULL};
     struct gb_peer_entry *entry;
     int count = 0;
 
@@ -234,17 +235,20 @@ TEST(test_names_that_are_lost)
     take(&view, "names/y", OF_A, 2);
     for (uint64_t revision = 3; revision <= 5; revision += 2) {
         entry = take_raw(&view, "names/x", NULL, revision, 0);
-        gb_peer_view_lose(&view, entry);
+        gb_list_remove(&entry->lost);
+        gb_list_append(&lost, &entry->lost);
         gb_peer_view_tidy(&view, entry);
         assert_true(take(&view, "names/x", OF_A, revision + 1));
     }
     entry = take_raw(&view, "names/y", NULL, 7, 0);
-    gb_peer_view_lose(&view, entry);
+    gb_list_append(&lost, &entry->lost);
     gb_peer_view_list(&view);
     gb_peer_view_listed(&view, note, &(struct lost){.view = &view}); /* nothing was told */
     assert_int_equal(view.name_count, 2);
-    for (; (entry = gb_peer_view_take_lost(&view)); count++)
+    for (; (entry = GB_LIST_FIRST(&lost, struct gb_peer_entry, lost)); count++) {
+        gb_list_remove(&entry->lost);
         gb_peer_view_tidy(&view, entry);
+    }
     assert_int_equal(count, 2);
     assert_int_equal(view.name_count, 0);
     gb_peer_view_end(&view);
