@@ -6,6 +6,7 @@ A source is what `_core.Client._put_arrow` takes: (schema capsule, [array capsul
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import sys
@@ -27,6 +28,7 @@ ADVICE = (
 Columns = List[Tuple[str, List[_nodes.Piece]]]
 
 
+@dataclasses.dataclass(eq=False)
 class Plan:
     """A plan to publish a value. `keep` holds what the rest points to.
 
@@ -35,30 +37,25 @@ class Plan:
     table: some of them on a GPU; a column has the name ""), "bundle" (layout, parts).
     """
 
-    def __init__(
-        self, kind: str, keep: Any, *, dtype: str = "", shape: Tuple[int, ...] = (),
-        strides: Optional[Tuple[int, ...]] = None, address: int = 0, buffer: Any = None,
-        source: Tuple[Any, ...] = (), table: bool = False,
-    ):
-        self.kind = kind
-        self.keep = keep
-        self.dtype = dtype
-        self.shape = shape
-        self.strides = strides
-        self.address = address
-        self.mask: Optional[Tuple[int, int]] = None  # (address, first bit)
-        self.buffer = buffer
-        self.source = source
-        self.table = table
-        self.columns: Columns = []
-        self.pieces: List[_nodes.Piece] = []  # structs that settled() takes the columns out of
-        self.rows = 0
-        self.metadata: Optional[Tuple[bytes, ...]] = None  # of a table: key, value, key, …
-        self.layout: Tuple[Any, ...] = ()  # of a bundle, as `_core` takes it
-        self.parts: List[Tuple[int, Any]] = []  # of a bundle: (place in it, the Plan or Part that goes there)
-        self.device: Optional[int] = None  # the ordinal of the GPU that the value is on
-        self.streams: List[int] = []  # CUDA streams whose queued work makes the value
-        self.events: List[Tuple[int, int]] = []  # (address of a CUevent, device)
+    kind: str
+    keep: Any
+    dtype: str = ""
+    shape: Tuple[int, ...] = ()
+    strides: Optional[Tuple[int, ...]] = None
+    address: int = 0
+    mask: Optional[Tuple[int, int]] = None  # (address, first bit)
+    buffer: Any = None
+    source: Tuple[Any, ...] = ()
+    table: bool = False
+    columns: Columns = dataclasses.field(default_factory=list)
+    pieces: List[_nodes.Piece] = dataclasses.field(default_factory=list)  # structs that settled() takes the columns out of
+    rows: int = 0
+    metadata: Optional[Tuple[bytes, ...]] = None  # of a table: key, value, key, …
+    layout: Tuple[Any, ...] = ()  # of a bundle, as `_core` takes it
+    parts: List[Tuple[int, Any]] = dataclasses.field(default_factory=list)  # of a bundle: (place, the Plan or Part there)
+    device: Optional[int] = None  # the ordinal of the GPU that the value is on
+    streams: List[int] = dataclasses.field(default_factory=list)  # CUDA streams whose queued work makes the value
+    events: List[Tuple[int, int]] = dataclasses.field(default_factory=list)  # (address of a CUevent, device)
 
     def take(self, name: str, found: _gpu.Found) -> None:
         """Adds a column."""
@@ -215,13 +212,11 @@ def _plan_bundle(value: Any) -> Plan:
     if value._is_part:
         raise TypeError(f"{value.name!r} has only some tensors of its bundle: put_bundle(name, bundle, "
                         "bundle.metadata) copies these")
-    memory = value._buffer(DATA)
-    made = Plan("bundle", value)
-    made.parts = [(0, bytes_at(memory.pointer, memory.nbytes, memory))]
-    made.layout = (BUNDLE, memory.nbytes, None, (), False, None, value._manifest_bytes)
-    if value._ordinal >= 0:
-        made.device = made.parts[0][1].device = value._ordinal
-    return made
+    memory, device = value._buffer(DATA), None if value._ordinal < 0 else value._ordinal
+    part = bytes_at(memory.pointer, memory.nbytes, memory)
+    part.device = device
+    layout = (BUNDLE, memory.nbytes, None, (), False, None, value._manifest_bytes)
+    return Plan("bundle", value, layout=layout, parts=[(0, part)], device=device)
 
 
 def bytes_at(address: int, size: int, keep: Any) -> Plan:
@@ -263,13 +258,10 @@ def _plan_view(view: Any, keep: Any) -> Plan:
     kind, ordinal = view.device
     if kind not in (CPU, *GPUS, 3, 13):
         raise TypeError(f"memory on DLPack device type {kind} cannot be put")
-    made = Plan(
+    return _check_packed(Plan(
         "array", (view, keep), dtype=view.dtype, shape=_floats.elements(view.dtype, view.shape),
-        strides=None if view.contiguous else view.strides, address=view.pointer,
-    )
-    if kind in GPUS:
-        made.device = ordinal
-    return _check_packed(made)
+        strides=None if view.contiguous else view.strides, address=view.pointer, device=ordinal if kind in GPUS else None,
+    ))
 
 
 def _plan_bytes(tensor: Any, dtype: str, stream: Optional[int]) -> Plan:
@@ -531,9 +523,7 @@ def _plan_dict(
     source = ("+s", rows or 0, 0, (None,), tuple(children), None)
     if metadata:
         source += (_nodes.encoded(metadata),)
-    made = Plan("arrow", value, source=source, table=True)
-    made.metadata = metadata
-    return made
+    return Plan("arrow", value, source=source, table=True, metadata=metadata)
 
 
 def _plan_mixed(
@@ -541,8 +531,7 @@ def _plan_mixed(
     metadata: Optional[Tuple[bytes, ...]],
 ) -> Plan:
     """The Plan of a dict of columns with some on a GPU, where the table is made too, or with views of strings."""
-    made = Plan("columns", (value, found), table=True)
-    made.metadata = metadata
+    made = Plan("columns", (value, found), table=True, metadata=metadata)
     for name in value:
         there = found[name]
         if there is None:
@@ -685,14 +674,11 @@ def _plan_cuda(value: Any) -> Plan:
     array = CudaArray(value)
     if array.mask is not None:
         return _plan_found(value, _gpu.column_on_gpu(value, ""))
-    made = Plan(
-        "array", (array, value), dtype=array.dtype, shape=array.shape, strides=array.strides,
-        address=array.pointer,
+    return Plan(
+        "array", (array, value), dtype=array.dtype, shape=array.shape, strides=array.strides, address=array.pointer,
+        streams=[] if array.stream is None else [array.stream],
+        device=cuda.pointer_device(array.pointer) if array.pointer else None,
     )
-    made.streams = [] if array.stream is None else [array.stream]
-    if array.pointer:
-        made.device = cuda.pointer_device(array.pointer)
-    return made
 
 
 def bytes_of(dtype: str, shape: Tuple[int, ...]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import secrets
 import socket
 import sys
@@ -58,12 +59,12 @@ def is_here(instance: str) -> bool:
         return False
 
 
+@dataclasses.dataclass(eq=False)
 class Place:
     """A daemon: the name of its host and the workers beside it."""
 
-    def __init__(self, host: str):
-        self.host = host
-        self.workers: List[str] = []
+    host: str
+    workers: List[str] = dataclasses.field(default_factory=list)
 
 
 class Here:

@@ -92,14 +92,9 @@ class HostCopy:
 
     def node(self) -> _nodes.Node:
         """The copy as a Node, to make further copies of."""
-        addresses = [
-            _core.address(self._buffers[self._path, which])[0] if (self._path, which) in self._buffers else 0
-            for which in (DATA, MASK, OFFSETS)
-        ]
-        children = [self._child(i).node() for i in range(self._child_count)]
-        return _nodes.Node(self._dtype, self._length, name=self._column_name or "",
-                           null_count=-1 if self._has_mask else 0, data=addresses[0], mask=addresses[1],
-                           offsets=addresses[2], children=children, metadata=self._spec[8], keep=self)
+        schema, array = _core.capsules(self._source())
+        (piece,) = _nodes.pieces_of((schema, [array]))
+        return piece.node
 
     def _source(self) -> Tuple[Any, ...]:
         """The column in Arrow's layout, for `_core.capsules`."""

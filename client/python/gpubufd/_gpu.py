@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, List, Optional, Tuple
 
 from . import _core, cuda
@@ -52,14 +53,14 @@ def bitmap_of(mask: Any, rows: int, where: str) -> int:
     return int(interface["data"][0] or 0)
 
 
+@dataclasses.dataclass(eq=False)
 class Found:
     """A column or table of the caller's: its pieces, and the streams and events to wait for."""
 
-    def __init__(self, pieces: List[Piece], *, keep: Any = None) -> None:
-        self.pieces = pieces
-        self.keep = keep
-        self.streams: List[int] = []  # CUDA streams whose queued work makes the value
-        self.events: List[Tuple[int, int]] = []  # (address of a CUevent, device)
+    pieces: List[Piece]
+    keep: Any = None
+    streams: List[int] = dataclasses.field(default_factory=list)  # CUDA streams whose queued work makes the value
+    events: List[Tuple[int, int]] = dataclasses.field(default_factory=list)  # (address of a CUevent, device)
 
     @property
     def device(self) -> int:
@@ -133,9 +134,7 @@ def _of_cudf(value: Any, where: str) -> Found:
         indices = codes.pieces[0].node
         node = Node("dictionary", indices.length, null_count=indices.null_count, device=indices.device,
                     children=[indices, values.pieces[0].node], keep=(codes, values, value))
-        made = Found([whole(node)])
-        made.streams, made.events = codes.streams + values.streams, codes.events + values.events
-        return made
+        return Found([whole(node)], None, codes.streams + values.streams, codes.events + values.events)
     column = value.to_pylibcudf()
     column = column[0] if isinstance(column, tuple) else column
     schema, array = column.__arrow_c_device_array__()
@@ -152,9 +151,7 @@ def column_on_gpu(value: Any, where: str) -> Optional[Found]:
         return _of_cudf(value, where)
     if is_on_gpu(value):
         array = CudaArray(value, where)
-        found = Found([whole(node_of(array, where))])
-        found.streams = [] if array.stream is None else [array.stream]
-        return found
+        return Found([whole(node_of(array, where))], streams=[] if array.stream is None else [array.stream])
     if hasattr(value, "__arrow_c_device_array__") or hasattr(value, "__arrow_c_device_stream__"):
         source = arrow_source(value)
         return of_capsules(source, value) if source and is_gpu_source(source) else None

@@ -55,7 +55,7 @@ class Held(_Parts):
     __slots__ = ()
 
     def __new__(cls, *arguments: Any) -> Any:
-        if not issubclass(cls, (_core.Object, _fetch.HostCopy)):
+        if not issubclass(cls, _fetch.HostCopy):  # leases are made in C
             raise TypeError(f"a {cls.__name__} is not made by hand: see Client.get and Client.create")
         return super().__new__(cls)
 

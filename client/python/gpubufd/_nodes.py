@@ -8,6 +8,7 @@ copies that fill it. Sharing describes Nodes in place, to be registered.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
 import itertools
 import struct
@@ -49,31 +50,22 @@ def sizes(dtype: str, count: int, masked: bool, characters: int) -> Iterator[Tup
         yield DATA, count * _core.itemsize(dtype)
 
 
+@dataclasses.dataclass(eq=False)
 class Node:
     """A column on the host or on a GPU. The address of a buffer that it lacks is 0."""
 
-    __slots__ = (
-        "dtype", "name", "length", "offset", "null_count", "device", "data", "mask", "offsets",
-        "children", "metadata", "keep",
-    )
-
-    def __init__(
-        self, dtype: str, length: int, *, name: str = "", offset: int = 0, null_count: int = 0,
-        device: int = HOST, data: int = 0, mask: int = 0, offsets: int = 0,
-        children: Sequence["Node"] = (), metadata: Optional[Tuple[bytes, ...]] = None, keep: Any = None,
-    ):
-        self.dtype = dtype
-        self.name = name
-        self.length = length
-        self.offset = offset  # in elements, of all its buffers
-        self.null_count = null_count  # -1: unknown
-        self.device = device  # a GPU's ordinal, or HOST
-        self.data = data
-        self.mask = mask
-        self.offsets = offsets
-        self.children = list(children)  # of a dictionary: indices, values
-        self.metadata = metadata
-        self.keep = keep  # holds the memory
+    dtype: str
+    length: int
+    name: str = ""
+    offset: int = 0  # in elements, of all its buffers
+    null_count: int = 0  # -1: unknown
+    device: int = HOST  # a GPU's ordinal, or HOST
+    data: int = 0
+    mask: int = 0
+    offsets: int = 0
+    children: List["Node"] = dataclasses.field(default_factory=list)  # of a dictionary: indices, values
+    metadata: Optional[Tuple[bytes, ...]] = None
+    keep: Any = None  # holds the memory
 
     def read(self, address: int, count: int, stream: int) -> bytearray:
         """Bytes of one of its buffers."""

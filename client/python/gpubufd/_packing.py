@@ -67,9 +67,7 @@ def tensors(values: Mapping[str, Any], metadata: Optional[Mapping[str, str]], st
 
 def again(made: _convert.Plan) -> _convert.Plan:
     """The same Plan, for another call: publishing changes one."""
-    plan = _convert.Plan("bundle", None)
-    plan.parts, plan.layout, plan.device = made.parts, made.layout, made.device
-    return plan
+    return _convert.Plan("bundle", None, parts=made.parts, layout=made.layout, device=made.device)
 
 
 def copies(made: _convert.Plan) -> Iterable[_nodes.Copy]:

@@ -92,17 +92,17 @@ def of_this_user(info: Info, advice: str = "") -> Info:
     return info
 
 
+FIELDS = ("name", "version", "bytes", "device", "state", "tier", "mode", "uid", "gid", "created", "leases", "pinned",
+          "ttl", "label", "keep", "scope")  # of an Info, in the order in which _core tells them
+
+
 def event_of(kind: str, *fields: Any) -> Event:
     if not fields:
         return Event(kind)
-    (name, version, size, device, state, tier, mode, uid, gid, created, leases, pinned, ttl, label,
-     keep, scope) = fields
-    return Event(
-        kind,
-        Info(name=name, version=version, state=state, tier=tier, device=device, bytes=size,
-             mode=Mode(mode), uid=uid, gid=gid, created=created / 1000, leases=leases, pinned=pinned,
-             ttl=ttl / 1000, label=label or None, keep=keep, scope="cluster" if scope else "local"),
-    )
+    known = dict(zip(FIELDS, fields))
+    known.update(mode=Mode(known["mode"]), created=known["created"] / 1000, ttl=known["ttl"] / 1000,
+                 label=known["label"] or None, scope="cluster" if known["scope"] else "local")
+    return Event(kind, Info(**known))
 
 
 def newer_of(name: str) -> Callable[[Event], bool]:

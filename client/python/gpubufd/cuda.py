@@ -639,11 +639,9 @@ def to_device(values: Any, *, device: int = 0, stream: Any = None, to: Optional[
     made = DeviceArray(values.shape, values.dtype, device, order=order) if to is None else to
     if made.shape != values.shape or made.dtype != values.dtype:
         raise ValueError(f"to is {made.dtype} {made.shape}, the values {values.dtype} {values.shape}")
-    if made.is_f_contiguous() and not made.is_c_contiguous():
-        order, values, target = "F", numpy.asfortranarray(values), made.T
-    else:
-        order, values, target = "C", numpy.ascontiguousarray(values), made
-    copy(target, values.T if order == "F" else values, stream=stream)
+    turned = made.is_f_contiguous() and not made.is_c_contiguous()
+    target, source = (made.T, values.T) if turned else (made, values)
+    copy(target, numpy.ascontiguousarray(source), stream=stream)
     return made
 
 

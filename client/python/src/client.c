@@ -372,15 +372,8 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec spec = {
-    .name = "gpubufd._core.Client",
-    .basicsize = sizeof(struct client),
-    .flags = TYPE_FLAGS,
-    .slots = slots,
-};
-
 int client_setup(PyObject *module)
 {
-    client_type = (PyTypeObject *)PyType_FromSpec(&spec);
-    return client_type ? add_to_module(module, "Client", (PyObject *)client_type) : -1;
+    return add_type(module, "gpubufd._core.Client", sizeof(struct client), TYPE_FLAGS, slots,
+                    &client_type);
 }

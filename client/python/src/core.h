@@ -28,6 +28,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "client/python/src/pybuffer.h"
 #include "gpubuf.h"
@@ -82,6 +83,19 @@ static inline int add_to_module(PyObject *module, const char *name, PyObject *va
  * class whose metaclass is not type, such as Bundle, is derived from ours.
  */
 #define TYPE_FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VERSION_TAG | Py_TPFLAGS_BASETYPE)
+
+/* Adds a type to the module, and notes it in `*noted` if that is not NULL. `name` begins with
+   "gpubufd._core.". 0 or -1 with an exception. */
+static inline int add_type(PyObject *module, const char *name, size_t bytes, unsigned flags,
+                           PyType_Slot *slots, PyTypeObject **noted)
+{
+    PyType_Spec spec = {.name = name, .basicsize = (int)bytes, .flags = flags, .slots = slots};
+    PyObject *type = PyType_FromSpec(&spec);
+
+    if (noted)
+        *noted = (PyTypeObject *)type;
+    return type ? add_to_module(module, strrchr(name, '.') + 1, type) : -1;
+}
 
 /* Each adds a file's types, and what else it has, to the module. 0 or -1 with an exception. */
 int client_setup(PyObject *module);

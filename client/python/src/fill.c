@@ -157,16 +157,8 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec spec = {
-    .name = "gpubufd._core.Fill",
-    .basicsize = sizeof(struct fill),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = slots,
-};
-
 int fill_setup(PyObject *module)
 {
-    PyTypeObject *type = (PyTypeObject *)PyType_FromSpec(&spec);
-
-    return type ? add_to_module(module, "Fill", (PyObject *)type) : -1;
+    return add_type(module, "gpubufd._core.Fill", sizeof(struct fill), Py_TPFLAGS_DEFAULT, slots,
+                    NULL);
 }

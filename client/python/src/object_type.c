@@ -367,16 +367,6 @@ static int object_getbuffer(PyObject *self, Py_buffer *buffer, int flags)
 
 /* ---- the type ---- */
 
-static PyObject *no_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
-{
-    (void)args;
-    (void)keywords;
-    PyObject *name = PyObject_GetAttrString((PyObject *)type, "__name__");
-    PyErr_Format(PyExc_TypeError, "%S is not made by hand: see Client.get and Client.create", name);
-    Py_XDECREF(name);
-    return NULL;
-}
-
 static PyGetSetDef getters[] = {
     {"kind", get_kind, NULL, NULL, NULL},
     {"name", get_name, NULL, "The object's name; of a part, that of its whole object.", NULL},
@@ -447,19 +437,15 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_new, no_new},      {Py_tp_dealloc, object_dealloc},     {Py_tp_getset, getters},
-    {Py_tp_methods, methods}, {Py_bf_getbuffer, object_getbuffer}, {0, NULL},
-};
-
-static PyType_Spec spec = {
-    .name = "gpubufd._core.Object",
-    .basicsize = sizeof(struct object),
-    .flags = TYPE_FLAGS,
-    .slots = slots,
+    {Py_tp_dealloc, object_dealloc},
+    {Py_tp_getset, getters},
+    {Py_tp_methods, methods},
+    {Py_bf_getbuffer, object_getbuffer},
+    {0, NULL},
 };
 
 int object_setup(PyObject *module)
 {
-    object_type = (PyTypeObject *)PyType_FromSpec(&spec);
-    return object_type ? add_to_module(module, "Object", (PyObject *)object_type) : -1;
+    return add_type(module, "gpubufd._core.Object", sizeof(struct object), TYPE_FLAGS, slots,
+                    &object_type);
 }

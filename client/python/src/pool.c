@@ -87,8 +87,6 @@ void gpubufd_pool_free(void *pointer, Py_ssize_t bytes, int device, void *stream
 
 /* ---- what Python sees ---- */
 
-static PyTypeObject *pool_type;
-
 /* Pool(object, start): of the object's bytes from `start` on. */
 static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
@@ -239,15 +237,8 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec spec = {
-    .name = "gpubufd._core.Pool",
-    .basicsize = sizeof(struct pool_object),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = slots,
-};
-
 int pool_setup(PyObject *module)
 {
-    pool_type = (PyTypeObject *)PyType_FromSpec(&spec);
-    return pool_type ? add_to_module(module, "Pool", (PyObject *)pool_type) : -1;
+    return add_type(module, "gpubufd._core.Pool", sizeof(struct pool_object), Py_TPFLAGS_DEFAULT,
+                    slots, NULL);
 }

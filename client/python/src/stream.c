@@ -230,16 +230,8 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec spec = {
-    .name = "gpubufd._core.Stream",
-    .basicsize = sizeof(struct stream),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = slots,
-};
-
 int stream_setup(PyObject *module)
 {
-    PyTypeObject *type = (PyTypeObject *)PyType_FromSpec(&spec);
-
-    return type ? add_to_module(module, "Stream", (PyObject *)type) : -1;
+    return add_type(module, "gpubufd._core.Stream", sizeof(struct stream), Py_TPFLAGS_DEFAULT,
+                    slots, NULL);
 }

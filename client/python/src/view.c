@@ -646,13 +646,6 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec spec = {
-    .name = "gpubufd._core.View",
-    .basicsize = sizeof(struct view),
-    .flags = TYPE_FLAGS,
-    .slots = slots,
-};
-
 static PyObject *core_set_view_class(PyObject *module, PyObject *class)
 {
     (void)module;
@@ -675,8 +668,8 @@ static PyMethodDef functions[] = {
 
 int view_setup(PyObject *module)
 {
-    view_type = (PyTypeObject *)PyType_FromSpec(&spec);
-    if (!view_type || add_to_module(module, "View", (PyObject *)view_type) < 0)
-        return -1;
-    return PyModule_AddFunctions(module, functions);
+    int r =
+        add_type(module, "gpubufd._core.View", sizeof(struct view), TYPE_FLAGS, slots, &view_type);
+
+    return r < 0 ? r : PyModule_AddFunctions(module, functions);
 }
