@@ -4,6 +4,7 @@ GPUBUF_BUILD names the build directory (default: build/), which has the package 
 is missing the installed package is tested (a wheel). A test that needs a missing library is skipped.
 """
 
+import contextlib
 import gc
 import importlib.util
 import json
@@ -54,20 +55,59 @@ def pytest_runtest_makereport(item):
         item.parent.any_failed = True
 
 
+class Place:
+    """Where one daemon comes after the other, in a directory that every user may enter."""
+
+    def __init__(self, *options, device="host:64M", env=None):
+        self.directory = tempfile.mkdtemp(prefix="gpubuf-py-")
+        os.chmod(self.directory, 0o755)
+        self.path = os.path.join(self.directory, "s")
+        self.options, self.device, self.env = options, device, env
+        self.start()
+
+    def start(self):
+        self.daemon = Daemon(self.directory, self.options, device=self.device, env=self.env)
+
+    def stop(self):
+        self.daemon.stop()
+
+    def restart(self):
+        self.stop()
+        self.start()
+
+    def kill_and_start(self):
+        self.daemon.kill()
+        self.start()
+
+
+@contextlib.contextmanager
+def standing(*options, **more):
+    """A Place. Its daemon is killed at the end, if it has not been stopped."""
+    place = Place(*options, **more)
+    try:
+        yield place
+    finally:
+        gc.collect()
+        place.daemon.kill()
+        shutil.rmtree(place.directory, ignore_errors=True)
+
+
 @pytest.fixture(scope="module")
 def daemon(request):
     """One daemon with 256 MiB of host memory; nothing may be left when the file's tests are done."""
-    directory = tempfile.mkdtemp(prefix="gpubuf-py-")
-    daemon = Daemon(directory, device="host:256M")
-    try:
-        yield daemon
+    with standing(device="host:256M") as place:
+        yield place.daemon
         if not getattr(request.node, "any_failed", False):  # a traceback holds what its test had
             gc.collect()
-            daemon.check_no_leaks()
-            daemon.stop()
-    finally:
-        daemon.kill()
-        shutil.rmtree(directory, ignore_errors=True)
+            place.daemon.check_no_leaks()
+            place.stop()
+
+
+@pytest.fixture
+def place():
+    """A daemon of the test's own."""
+    with standing() as one:
+        yield one
 
 
 def crash(daemon):
@@ -83,14 +123,9 @@ def crash(daemon):
 @pytest.fixture
 def tiered(tmp_path):
     """A daemon with a tier on disk below its host memory."""
-    place = tmp_path / "tier"
-    place.mkdir()
-    daemon = Daemon(str(tmp_path), ["--tier", f"disk:64M:{place}"], device="host:64M")
-    try:
-        yield daemon
-        daemon.stop()
-    finally:
-        daemon.kill()
+    with standing("--tier", f"disk:64M:{tmp_path}") as place:
+        yield place
+        place.stop()
 
 
 @pytest.fixture
@@ -144,26 +179,34 @@ fake_only = pytest.mark.skipif(REAL_GPU, reason="looks at, or holds up, the fake
 needs_numpy = pytest.mark.skipif(importlib.util.find_spec("numpy") is None, reason="needs NumPy")
 
 
+@contextlib.contextmanager
+def driver():
+    """The environment of programs that see GPUs of tests/fakecuda, or the real ones."""
+    if REAL_GPU:
+        yield {}
+        return
+    memory = tempfile.mkdtemp(prefix="gpubuf-gpu-", dir="/dev/shm")
+    try:
+        yield {"LD_LIBRARY_PATH": str(FAKE_GPU), "FAKECUDA_DIR": memory}
+    finally:
+        shutil.rmtree(memory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def with_gpus(*devices):
+    """A daemon of these devices; `client_env`: the environment of its clients."""
+    with driver() as env, standing(device=devices, env=env) as place:
+        place.daemon.client_env = env
+        yield place.daemon
+        place.daemon.check_no_leaks()
+        place.stop()
+
+
 @pytest.fixture(scope="module")
 def gpu():
     """A daemon with 64 MiB of GPU 0, and the environment of its clients."""
-    directory = tempfile.mkdtemp(prefix="gpubuf-py-gpu-")
-    env = {}
-    if not REAL_GPU:
-        os.chmod(directory, 0o755)
-        devices = tempfile.mkdtemp(prefix="gpubuf-gpu-", dir="/dev/shm")
-        env = {"LD_LIBRARY_PATH": str(FAKE_GPU), "FAKECUDA_DIR": devices}
-    daemon = Daemon(directory, device=["cuda:0:64M", "host:64M"], env=env)
-    daemon.client_env = env
-    try:
+    with with_gpus("cuda:0:64M", "host:64M") as daemon:
         yield daemon
-        daemon.check_no_leaks()
-        daemon.stop()
-    finally:
-        daemon.kill()
-        shutil.rmtree(directory, ignore_errors=True)
-        if not REAL_GPU:
-            shutil.rmtree(devices, ignore_errors=True)
 
 
 GPU_HEAD = f"""

@@ -175,46 +175,30 @@ def test_beside_blocking_calls(daemon, client):
     assert sorted(info.name for info in client.list()) == sorted(f"x/{i}" for i in range(100))
 
 
-def test_lost_connection(tmp_path, daemon):
-    import conftest
+def test_lost_connection(place):
+    async def work(c):
+        waiting = asyncio.ensure_future(c.get("late", timeout=60))
+        await c.stats()
+        place.daemon.kill()
+        with pytest.raises(gpubufd.Closed):
+            await waiting
 
-    own = conftest.Daemon(str(tmp_path), device="host:16M")
-    try:
-
-        async def work(c):
-            waiting = asyncio.ensure_future(c.get("late", timeout=60))
-            await c.stats()
-            own.kill()
-            with pytest.raises(gpubufd.Closed):
-                await waiting
-
-        go(own, work, resume_timeout=0)
-    finally:
-        own.kill()
+    go(place, work, resume_timeout=0)
 
 
-def test_broken_connection(tmp_path, daemon, np):
+def test_broken_connection(place, np):
     """Another daemon on the same socket: what was asked for comes, what was mapped stays."""
-    import conftest
+    async def work(c):
+        await c.put("old", np.arange(5))
+        old = await c.get("old")
+        waiting = asyncio.ensure_future(c.get("late", timeout=60))
+        await c.stats()
+        place.kill_and_start()
+        await c.put("late", np.arange(3))
+        assert np.asarray(await waiting).tolist() == [0, 1, 2]
+        assert np.asarray(old).tolist() == [0, 1, 2, 3, 4]
 
-    own = conftest.Daemon(str(tmp_path), device="host:16M")
-    try:
-
-        async def work(c):
-            nonlocal own
-            await c.put("old", np.arange(5))
-            old = await c.get("old")
-            waiting = asyncio.ensure_future(c.get("late", timeout=60))
-            await c.stats()
-            own.kill()
-            own = conftest.Daemon(str(tmp_path), device="host:16M")
-            await c.put("late", np.arange(3))
-            assert np.asarray(await waiting).tolist() == [0, 1, 2]
-            assert np.asarray(old).tolist() == [0, 1, 2, 3, 4]
-
-        go(own, work)
-    finally:
-        own.kill()
+    go(place, work)
 
 
 def test_the_same_calls():

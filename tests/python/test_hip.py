@@ -1,30 +1,15 @@
 """A GPU of AMD's, on the driver of tests/fakecuda: an object of it, as other libraries see it."""
 
-import os
-import shutil
-import tempfile
-
 import pytest
-from conftest import FAKE_GPU, Daemon, fake_only, needs_numpy
+from conftest import FAKE_GPU, fake_only, needs_numpy, with_gpus
 
 pytestmark = [fake_only, pytest.mark.skipif(not (FAKE_GPU / "libamdhip64.so").exists(), reason="needs tests/fakecuda")]
 
 
 @pytest.fixture
 def gpu():
-    directory = tempfile.mkdtemp(prefix="gpubuf-py-hip-")
-    os.chmod(directory, 0o755)
-    devices = tempfile.mkdtemp(prefix="gpubuf-gpu-", dir="/dev/shm")
-    env = {"LD_LIBRARY_PATH": str(FAKE_GPU), "FAKECUDA_DIR": devices}
-    daemon = Daemon(directory, device=["hip:0:64M", "host:64M"], env=env)
-    daemon.client_env = env
-    try:
+    with with_gpus("hip:0:64M", "host:64M") as daemon:
         yield daemon
-        daemon.stop()
-    finally:
-        daemon.kill()
-        shutil.rmtree(directory, ignore_errors=True)
-        shutil.rmtree(devices, ignore_errors=True)
 
 
 @needs_numpy

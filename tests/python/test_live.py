@@ -250,12 +250,11 @@ def test_child_connects_anew(daemon, client):
 
 
 @pytest.fixture
-def supervised(tmp_path):
-    one = conftest.Daemon(str(tmp_path), ["--supervise"], device="host:64M")
-    yield one
-    gc.collect()
-    conftest.crash(one)
-    one.kill()
+def supervised():
+    with conftest.standing("--supervise") as place:
+        yield place.daemon
+        gc.collect()
+        conftest.crash(place.daemon)
 
 
 def test_daemon_dies(supervised, np):

@@ -182,19 +182,9 @@ def test_a_bundle_is_saved_as_it_is(here, tmp_path):
     assert (tmp_path / "n").read_bytes() == data
 
 
-def test_tensors_at_odd_places(here, tmp_path):
-    """Other writers may place a tensor at no multiple of its elements' size."""
-    values = np.arange(5, dtype="f8")
-    (tmp_path / "m").write_bytes(weights.make({"a": ("U8", (3,), b"abc"), "x": ("F64", (5,), values.tobytes())}))
-    found = load_file(tmp_path / "m")
-    assert found["x"].tolist() == values.tolist() and not found["x"].flags.writeable
-    copied = load_file(tmp_path / "m", writable="copy")
-    copied["x"][0] = 9
-    assert load_file(tmp_path / "m")["x"].tolist() == values.tolist()
-
-
 def test_a_tensor_at_an_odd_place_is_an_array(here, tmp_path):
-    """A copy of it, which lives on its own, and has all that an Array has."""
+    """Other writers may place a tensor at no multiple of its elements' size. It is a copy, which lives on its own, and has
+    all that an Array has."""
     values = np.arange(5, dtype="f8")
     half = (np.arange(3, dtype="f4").view("u4") >> 16).astype("u2")  # as bfloat16
     (tmp_path / "m").write_bytes(weights.make({
@@ -213,6 +203,9 @@ def test_a_tensor_at_an_odd_place_is_an_array(here, tmp_path):
         tensor.release()
         assert array.tolist() == values.tolist() and again.tolist() == part.tolist() == values[2:].tolist()
         assert here["again"].tolist() == values.tolist()
+    with safe_open(tmp_path / "m") as f, safe_open(tmp_path / "m", writable="copy") as own:
+        own.get_tensor("x")[0] = 9
+        assert f.get_tensor("x").tolist() == values.tolist() and not f.get_tensor("x").flags.writeable
     assert dict(bundle)["h"].tolist() == [0, 1, 2]
     assert bytes(bundle["h"]._view()) == half.tobytes()
     if importlib.util.find_spec("ml_dtypes"):
@@ -583,43 +576,42 @@ class Held:
         self.fill.end()
 
 
-def test_a_tensor_is_there_before_the_next(here, path, monkeypatch):
-    begin, held = _weights.File.begin, []
+@pytest.fixture
+def fills(monkeypatch):
+    """The fills that have begun, each Held behind the manifest."""
+    begin, made = _weights.File.begin, []
 
-    def slow(file, made):
-        held.append(Held(begin(file, made), 8 + len(file.manifest)))
-        return held[0]
+    def slow(file, into):
+        made.append(Held(begin(file, into), 8 + len(file.manifest)))
+        return made[-1]
 
     monkeypatch.setattr(_weights.File, "begin", slow)
+    return made
+
+
+def test_a_tensor_is_there_before_the_next(here, path, fills):
     found = load_file(path, wait=False)
     places = {entry[0]: entry[3] + entry[4] for _, entry in found._entries.values()}
-    held[0].until = sorted(places.values())[1]
+    fills[0].until = sorted(places.values())[1]
     for name in sorted(places, key=places.get)[:2]:
         assert np.array_equal(found[name], TENSORS[name])
-    assert len(here) == 0 and not held[0].gate.is_set()
-    held[0].gate.set()
+    assert len(here) == 0 and not fills[0].gate.is_set()
+    fills[0].gate.set()
     found.wait()
     same(dict(found))
     assert len(here) == 1
 
 
-def test_a_file_that_changes_while_its_tensors_are_used(here, path, monkeypatch):
-    begin, held = _weights.File.begin, []
-
-    def slow(file, made):
-        held.append(Held(begin(file, made), 1 << 20))
-        return held[0]
-
-    monkeypatch.setattr(_weights.File, "begin", slow)
+def test_a_file_that_changes_while_its_tensors_are_used(here, path, fills):
     found = load_file(path, wait=False)
+    fills[0].until = 1 << 20
     kept = found["w"]
     with open(path, "ab") as file:
         file.write(b"more")
-    held[0].gate.set()
-    with pytest.raises(ValueError, match="was changed while it was read"):
-        found.wait()
-    with pytest.raises(ValueError, match="was changed while it was read"):
-        found["w"]
+    fills[0].gate.set()
+    for look in (found.wait, lambda: found["w"]):
+        with pytest.raises(ValueError, match="was changed while it was read"):
+            look()
     assert len(here) == 0 and np.array_equal(kept, TENSORS["w"])
 
 

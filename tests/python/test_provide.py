@@ -3,14 +3,11 @@
 import asyncio
 import gc
 import os
-import shutil
-import tempfile
 import threading
 
 import gpubufd
 import gpubufd.aio
 import pytest
-from conftest import Daemon
 from peer import wait_until
 
 WAIT = 60.0  # seconds, for what happens at once unless the machine is busy
@@ -31,14 +28,10 @@ class Loader:
         return self.make(name)
 
 
-@pytest.mark.parametrize("threads", [True, False], ids=["threads", "asyncio"])
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be several users")
 # RELIABILITY.md: Hostile clients 8
-def test_users_take_turns(threads):
+def test_users_take_turns(place):
     """One load at a time, and one user waits for 40 names: another's name is the next but one."""
-    directory = tempfile.mkdtemp(prefix="gpubuf-turns-")
-    os.chmod(directory, 0o755)
-    daemon = Daemon(directory, [], device="host:64M")
     asked, gate = [], threading.Semaphore(0)
 
     def load(name):
@@ -46,34 +39,16 @@ def test_users_take_turns(threads):
         assert gate.acquire(timeout=WAIT)
         return [1]
 
-    async def load_async(name):
-        return await asyncio.get_running_loop().run_in_executor(None, load, name)
-
-    def crowd(turns):
-        os.chmod(daemon.path, 0o666)
-        many, one = daemon.connect_as(1001, 1001), daemon.connect_as(1002, 1002)
+    with gpubufd.connect(place.path) as client, client.provide("cols/", load, threads=1) as provider:
+        os.chmod(place.path, 0o666)
+        many, one = place.daemon.connect_as(1001, 1001), place.daemon.connect_as(1002, 1002)
         many.request("open", names=[f"cols/{i}" for i in range(40)], wait_ms=60000)
         wait_until(lambda: asked)
         one.request("open", name="cols/other", wait_ms=60000)
-        wait_until(lambda: len(turns) == 2)  # both users' names have come to the provider
+        wait_until(lambda: len(provider._work.tasks._turns) == 2)  # both users' names have come to the provider
         gate.release(100)
         wait_until(lambda: len(asked) == 41)
-
-    async def provide():
-        async with await gpubufd.aio.connect(daemon.path) as client:
-            async with await client.provide("cols/", load_async, tasks=1) as provider:
-                await asyncio.get_running_loop().run_in_executor(None, crowd, provider._inner._work.tasks._turns)
-
-    try:
-        if threads:
-            with gpubufd.connect(daemon.path) as client, client.provide("cols/", load, threads=1) as provider:
-                crowd(provider._work.tasks._turns)
-        else:
-            asyncio.run(provide())
-        assert "cols/other" in asked[1:3], asked[:5]
-    finally:
-        daemon.kill()
-        shutil.rmtree(directory)
+    assert "cols/other" in asked[1:3], asked[:5]
 
 
 def test_a_name_is_made_once_however_many_wait(daemon, client):
@@ -289,23 +264,16 @@ def test_a_program_that_ends_with_a_provider(run):
     """) == "ends\n"
 
 
-@pytest.mark.parametrize("how", ["kill", "stop"])
-def test_it_outlives_its_daemon(tmp_path, how):
-    daemon = Daemon(str(tmp_path), device="host:64M")
-    client = gpubufd.connect(daemon.path)
+@pytest.mark.parametrize("how", ["kill_and_start", "restart"])
+def test_it_outlives_its_daemon(place, how):
     load = Loader(lambda name: b"again")
-    try:
-        with client.provide("r/", load):
-            assert bytes(client.get("r/a", timeout=WAIT)) == b"again"
-            getattr(daemon, how)()
-            daemon = Daemon(str(tmp_path), device="host:64M")
-            with gpubufd.connect(daemon.path) as other:
-                other.delete("r/a", missing_ok=True)
-                assert bytes(other.get("r/a", timeout=WAIT)) == b"again"
-            assert load.asked == ["r/a"] * 2
-    finally:
-        client.close()
-        daemon.kill()
+    with gpubufd.connect(place.path) as client, client.provide("r/", load):
+        assert bytes(client.get("r/a", timeout=WAIT)) == b"again"
+        getattr(place, how)()
+        with gpubufd.connect(place.path) as other:
+            other.delete("r/a", missing_ok=True)
+            assert bytes(other.get("r/a", timeout=WAIT)) == b"again"
+        assert load.asked == ["r/a"] * 2
 
 
 # ---- asyncio ----
@@ -393,30 +361,3 @@ def test_coroutines_are_cancelled_with_their_client(daemon):
                     await third.delete("can/a")
 
     asyncio.run(work())
-
-
-def test_coroutines_outlive_the_daemon(tmp_path):
-    daemon = Daemon(str(tmp_path), device="host:64M")
-
-    async def work():
-        nonlocal daemon
-        asked = []
-
-        async def load(name):
-            asked.append(str(name))
-            return b"again"
-
-        async with await gpubufd.aio.connect(daemon.path) as c:
-            async with await c.provide("r/", load):
-                assert bytes(await c.get("r/a", timeout=WAIT)) == b"again"
-                await asyncio.to_thread(daemon.kill)
-                daemon = await asyncio.to_thread(Daemon, str(tmp_path), device="host:64M")
-                with await asyncio.to_thread(gpubufd.connect, daemon.path) as other:
-                    other.delete("r/a", missing_ok=True)
-                    assert bytes(await asyncio.to_thread(other.get, "r/a", timeout=WAIT)) == b"again"
-                assert asked == ["r/a"] * 2
-
-    try:
-        asyncio.run(work())
-    finally:
-        daemon.kill()

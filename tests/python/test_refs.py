@@ -8,7 +8,7 @@ import sys
 import textwrap
 
 import pytest
-from conftest import ROOT, Daemon, environment
+from conftest import ROOT, environment
 
 import gpubufd
 
@@ -56,25 +56,16 @@ def test_a_version_that_is_gone(client):
         client["a"]
 
 
-def test_another_daemon_has_other_versions(tmp_path):
+def test_another_daemon_has_other_versions(place):
     """Its numbers begin anew, so that a name and a number may be there again, and be something else."""
-    first = Daemon(str(tmp_path), device="host:16M")
-    second = None
-    try:
-        client = gpubufd.connect(first.path)
+    with gpubufd.connect(place.path) as client:
         ref = client.put("a", [1])
-        first.stop()
-        second = Daemon(str(tmp_path), device="host:16M")
+        place.restart()
         again = client.put("a", [2])
         assert (again.name, again.version) == (ref.name, ref.version) and again != ref
         with pytest.raises(gpubufd.Stale, match="is gone: its daemon was stopped"):
             client.get(ref)
         assert client.leases() == [] and client.get(gpubufd.Ref("a", ref.version)).tolist() == [2]
-        client.close()
-        second.stop()
-    finally:
-        for daemon in filter(None, (first, second)):
-            daemon.kill()
 
 
 def test_of_the_kind_that_is_meant(client):

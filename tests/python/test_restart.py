@@ -1,7 +1,6 @@
 """A client outlives its daemon: one that was stopped and started again, and one that was killed."""
 
 import asyncio
-import gc
 import signal
 import subprocess
 import sys
@@ -15,41 +14,6 @@ import gpubufd
 import gpubufd.aio
 
 
-class Place:
-    """Where one daemon comes after the other."""
-
-    def __init__(self, directory):
-        self.directory = str(directory)
-        self.daemon = None
-        self.start()
-
-    @property
-    def path(self):
-        return self.daemon.path
-
-    def start(self):
-        self.daemon = conftest.Daemon(self.directory, device="host:64M")
-
-    def stop(self):
-        self.daemon.stop()
-
-    def restart(self):
-        self.stop()
-        self.start()
-
-    def kill_and_start(self):
-        self.daemon.kill()
-        self.start()
-
-
-@pytest.fixture
-def place(tmp_path):
-    place = Place(tmp_path)
-    yield place
-    gc.collect()
-    place.daemon.kill()
-
-
 COMES_BACK = """
 import gpubufd
 with gpubufd.connect() as client:
@@ -60,24 +24,20 @@ with gpubufd.connect() as client:
 
 
 # RELIABILITY.md: Hostile clients 9
-def test_a_limit_on_sessions(tmp_path):
+def test_a_limit_on_sessions():
     """Whoever connects past it is told at once; a client that comes back waits for room."""
-    def start():
-        return conftest.Daemon(str(tmp_path), ["--limit", "sessions=1"], device="host:64M")
-
-    daemon = start()
-    try:
-        env = conftest.environment(GPUBUFD_SOCKET=daemon.path)
+    with conftest.standing("--limit", "sessions=1") as place:
+        env = conftest.environment(GPUBUFD_SOCKET=place.path)
         client = subprocess.Popen([sys.executable, "-c", COMES_BACK], text=True, env=env,
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert client.stdout.readline() == "ready\n"
         begun = time.monotonic()
         with pytest.raises(gpubufd.Limit, match="the limit sessions is 1"):
-            gpubufd.connect(daemon.path, timeout=30)
+            gpubufd.connect(place.path, timeout=30)
         assert time.monotonic() - begun < 15
         client.send_signal(signal.SIGSTOP)  # else it may be back first
-        daemon.kill()
-        daemon = start()
+        place.kill_and_start()
+        daemon = place.daemon
         with daemon.connect() as other:
             assert other.call("stats")
             before = daemon.stderr().count("session turned away")
@@ -87,8 +47,6 @@ def test_a_limit_on_sessions(tmp_path):
             while daemon.stderr().count("session turned away") == before:
                 time.sleep(0.01)
         assert client.communicate()[0] == "[]\n"
-    finally:
-        daemon.kill()
 
 
 WATCHES = """
@@ -99,29 +57,20 @@ with gpubufd.connect() as client, client.watch("w/") as watch:
 """
 
 
-def test_a_watch_that_is_refused_when_it_is_made_anew(tmp_path):
+def test_a_watch_that_is_refused_when_it_is_made_anew():
     """It says so, and is tried again with the next connection."""
-    def start():
-        return conftest.Daemon(str(tmp_path), ["--limit", "user_watches=1"], device="host:64M")
-
-    daemon = start()
-    env = conftest.environment(GPUBUFD_SOCKET=daemon.path)
-    client = subprocess.Popen([sys.executable, "-c", WATCHES], text=True, env=env, stdout=subprocess.PIPE)
-    try:
+    with conftest.standing("--limit", "user_watches=1") as place, subprocess.Popen(
+            [sys.executable, "-c", WATCHES], text=True, env=conftest.environment(GPUBUFD_SOCKET=place.path),
+            stdout=subprocess.PIPE) as client:
         assert client.stdout.readline() == "synced\n"
         client.send_signal(signal.SIGSTOP)  # else it may be back first
-        daemon.kill()
-        daemon = start()
-        daemon.connect().call("watch")
+        place.kill_and_start()
+        place.daemon.connect().call("watch")
         client.send_signal(signal.SIGCONT)
         assert [client.stdout.readline() for _ in range(2)] == ["reconnected\n", "refused\n"]
-        daemon.kill()
-        daemon = start()
+        place.kill_and_start()
         assert [client.stdout.readline() for _ in range(2)] == ["reconnected\n", "synced\n"]
-    finally:
         client.kill()
-        client.wait()
-        daemon.kill()
 
 
 def test_the_next_call_goes_on(place):

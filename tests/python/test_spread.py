@@ -2,16 +2,14 @@
 
 import collections
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import textwrap
 
 import pytest
 
 import gpubufd
-from conftest import FAKE_GPU, REAL_GPU, Daemon, environment
+from conftest import FAKE_GPU, REAL_GPU, environment, with_gpus
 from peer import DEADLINE
 
 np = pytest.importorskip("numpy")
@@ -37,18 +35,10 @@ LOAD = """
 @pytest.fixture
 def two():
     """A daemon with two GPUs, and the environment of its clients."""
-    directory, devices = tempfile.mkdtemp(prefix="gpubuf-py-two-"), tempfile.mkdtemp(prefix="gpubuf-gpu-", dir="/dev/shm")
-    env = {"LD_LIBRARY_PATH": str(FAKE_GPU), "FAKECUDA_DIR": devices}
-    daemon = Daemon(directory, device=["cuda:0:64M", "cuda:1:64M"], env=env)
-    daemon.client_env = environment(GPUBUFD_SOCKET=daemon.path, FAKECUDA_TRACE=os.path.join(directory, "trace"), **env)
-    try:
+    with with_gpus("cuda:0:64M", "cuda:1:64M") as daemon:
+        trace = os.path.join(daemon.directory, "trace")
+        daemon.client_env = environment(GPUBUFD_SOCKET=daemon.path, FAKECUDA_TRACE=trace, **daemon.client_env)
         yield daemon
-        daemon.check_no_leaks()
-        daemon.stop()
-    finally:
-        daemon.kill()
-        shutil.rmtree(directory, ignore_errors=True)
-        shutil.rmtree(devices, ignore_errors=True)
 
 
 def begin(daemon, path, number, **environment):

@@ -13,20 +13,14 @@ READER = 4711
 
 
 @pytest.fixture
-def guarded(tmp_path):
+def guarded():
     """A daemon on which users have 8 MiB each, and root 48, and which hardly waits for answers."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to be two users")
     options = ["--quota", "default:bytes=8M", "--quota", "0:bytes=48M", "--limit", "recall_ms=1"]
-    daemon = conftest.Daemon(str(tmp_path), options, device="host:64M")
-    for path in (tmp_path, *tmp_path.parents):
-        if path.owner() == "root" and str(path).startswith("/tmp/"):
-            os.chmod(path, 0o755)
-    try:
-        yield daemon
-        daemon.stop()
-    finally:
-        daemon.kill()
+    with conftest.standing(*options) as place:
+        yield place
+        place.stop()
 
 
 def connect_as(daemon, uid):

@@ -8,7 +8,7 @@ import gpubufd
 import gpubufd.aio
 import numpy
 import pytest
-from conftest import Daemon, crash, needs_gpu
+from conftest import crash, needs_gpu, standing
 from peer import wait_until
 
 SHAPES = {"a": (64, 64), "b": (1000,)}
@@ -147,17 +147,16 @@ def test_asyncio(daemon):
     asyncio.run(main())
 
 
-def test_a_successor_keeps_the_claim(tmp_path):
-    daemon = Daemon(str(tmp_path), ["--supervise", "--grace", "600000"], device="host:64M")
-    try:
-        with gpubufd.connect(daemon.path) as client:
+def test_a_successor_keeps_the_claim():
+    with standing("--supervise", "--grace", "600000") as place:
+        with gpubufd.connect(place.path) as client:
             publish(client, 1)
             view = client.follow("policy")
             array = view["a"].to_numpy()
             client.delete("policy")
             view.park()
             instance = client.instance
-            crash(daemon)
+            crash(place.daemon)
             publish(client, 2)
             assert client.instance == instance
             assert client.stats()["parked"] == 1
@@ -166,9 +165,7 @@ def test_a_successor_keeps_the_claim(tmp_path):
             view.switch()
             assert values([array]) == 2
             del array, view
-        daemon.stop()
-    finally:
-        daemon.kill()
+        place.stop()
 
 
 def test_readers_end_with_their_claims(client, run, daemon):
