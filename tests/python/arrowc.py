@@ -1,6 +1,7 @@
 """A consumer and a producer of Arrow's C structs, by ctypes: what pyarrow would be."""
 
 import ctypes
+import struct
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_void_p
 
 
@@ -75,7 +76,10 @@ def bit(bits, i):
 
 
 def bytes_at(address, count):
-    return ctypes.string_at(address, count) if count else b""
+    return read(address, count) if count else b""
+
+
+read = ctypes.string_at  # conftest.GPU_HEAD has it read GPUs, too
 
 
 WIDTHS = {"c": "b", "C": "B", "s": "h", "S": "H", "i": "i", "I": "I", "l": "q", "L": "Q", "f": "f",
@@ -133,8 +137,7 @@ def _content(schema, array, format_):
 def _numbers(array, format_):
     letter = WIDTHS.get(format_) or ("q" if format_[0] == "t" else None)
     assert letter, format_
-    size = {"b": 1, "B": 1, "h": 2, "H": 2, "e": 2, "i": 4, "I": 4, "f": 4}.get(letter, 8)
-    data = bytes_at(array.buffers[1], (array.offset + array.length) * size)
+    data = bytes_at(array.buffers[1], (array.offset + array.length) * struct.calcsize(letter))
     return memoryview(data).cast(letter)[array.offset :].tolist()
 
 
@@ -144,18 +147,18 @@ def read_array(owner):
     return values(struct_of(schema, Schema), struct_of(array, Array))
 
 
-def read_stream(owner):
-    """(values, number of batches) by `__arrow_c_stream__`."""
-    capsule = owner.__arrow_c_stream__()
-    stream = struct_of(capsule, Stream)
+def _batches(stream, kind):
+    """(values, number of batches) of a stream whose arrays are of that kind."""
     schema = Schema()
     assert stream.get_schema(stream, schema) == 0
     found, batches = [], 0
     while True:
-        array = Array()
-        assert stream.get_next(stream, array) == 0
+        made = kind()
+        array = made.array if kind is DeviceArray else made
+        assert stream.get_next(stream, made) == 0
         if not array.release:
             break
+        assert kind is Array or made.device_type == stream.device_type
         found += values(schema, array)
         batches += 1
         array.release(array)
@@ -163,24 +166,32 @@ def read_stream(owner):
     return found, batches
 
 
+def read_stream(owner):
+    """(values, number of batches) by `__arrow_c_stream__`."""
+    capsule = owner.__arrow_c_stream__()
+    return _batches(struct_of(capsule, Stream), Array)
+
+
+def move(theirs, mine):
+    """As a consumer takes an array, or a schema, out of its place."""
+    kind = type(theirs)
+    ctypes.memmove(ctypes.addressof(mine), ctypes.addressof(theirs), ctypes.sizeof(kind))
+    base = Array if kind is DeviceArray else kind
+    ctypes.memset(ctypes.addressof(theirs) + base.release.offset, 0, 8)
+    return mine
+
+
 class Moved:
     """An Arrow array taken out of its capsule, as a consumer keeps it."""
 
     def __init__(self, owner):
         schema, array = owner.__arrow_c_array__()
-        self.schema, self.array = Schema(), Array()
-        for kind, capsule, mine in ((Schema, schema, self.schema), (Array, array, self.array)):
-            theirs = struct_of(capsule, kind)
-            ctypes.memmove(ctypes.addressof(mine), ctypes.addressof(theirs), ctypes.sizeof(kind))
-            ctypes.memset(ctypes.addressof(theirs) + kind.release.offset, 0, 8)
+        self.schema = move(struct_of(schema, Schema), Schema())
+        self.array = move(struct_of(array, Array), Array())
 
     def child(self, i):
         """Moves child i out; to be released by itself."""
-        mine = Array()
-        theirs = self.array.children[i][0]
-        ctypes.memmove(ctypes.addressof(mine), ctypes.addressof(theirs), ctypes.sizeof(Array))
-        ctypes.memset(ctypes.addressof(theirs) + Array.release.offset, 0, 8)
-        return mine
+        return move(self.array.children[i][0], Array())
 
     def release(self):
         for mine in (self.array, self.schema):
@@ -318,20 +329,7 @@ def read_device_stream(owner):
     """(device type, values, number of batches) by `__arrow_c_device_stream__`."""
     capsule = owner.__arrow_c_device_stream__()
     stream = DeviceStream.from_address(_get(capsule, b"arrow_device_array_stream"))
-    schema = Schema()
-    assert stream.get_schema(stream, schema) == 0
-    found, batches = [], 0
-    while True:
-        device = DeviceArray()
-        assert stream.get_next(stream, device) == 0
-        if not device.array.release:
-            break
-        assert device.device_type == stream.device_type
-        found += values(schema, device.array)
-        batches += 1
-        device.array.release(device.array)
-    schema.release(schema)
-    return stream.device_type, found, batches
+    return stream.device_type, *_batches(stream, DeviceArray)
 
 
 class OnlyDevice:
@@ -359,21 +357,17 @@ class DeviceStreamOf:
     def __arrow_c_device_stream__(self, requested_schema=None, **keywords):
         stream, waiting = DeviceStream(device_type=self.device_type), list(self.owners)
 
-        def move(kind, name, out, capsule):
-            theirs = kind.from_address(_get(capsule, name))
-            ctypes.memmove(out, ctypes.addressof(theirs), ctypes.sizeof(kind))
-            ctypes.memset(ctypes.addressof(theirs) + kind.release.offset if kind is Schema
-                          else ctypes.addressof(theirs) + Array.release.offset, 0, 8)
-
         def get_schema(_, out):
-            move(Schema, b"arrow_schema", out, self.owners[0].__arrow_c_schema__())
+            capsule = self.owners[0].__arrow_c_schema__()
+            move(struct_of(capsule, Schema), out[0])
             return 0
 
         def get_next(_, out):
             if not waiting:
                 ctypes.memset(out, 0, ctypes.sizeof(DeviceArray))
                 return 0
-            move(DeviceArray, b"arrow_device_array", out, waiting.pop(0).__arrow_c_device_array__()[1])
+            _, capsule = waiting.pop(0).__arrow_c_device_array__()
+            move(struct_of(capsule, DeviceArray), out[0])
             return 0
 
         types = {name: kind for name, kind in DeviceStream._fields_}

@@ -172,16 +172,14 @@ def pd():
 
 REAL_GPU = os.environ.get("GPUBUF_TEST_GPU") == "real"
 FAKE_GPU = BUILD / "fakecuda"
-needs_gpu = pytest.mark.skipif(
-    not REAL_GPU and not (FAKE_GPU / "libcuda.so.1").exists(), reason="needs a GPU, or tests/fakecuda"
-)
 fake_only = pytest.mark.skipif(REAL_GPU, reason="looks at, or holds up, the fake driver")
-needs_numpy = pytest.mark.skipif(importlib.util.find_spec("numpy") is None, reason="needs NumPy")
 
 
 @contextlib.contextmanager
 def driver():
     """The environment of programs that see GPUs of tests/fakecuda, or the real ones."""
+    if not REAL_GPU and not (FAKE_GPU / "libcuda.so.1").exists():
+        pytest.skip("needs a GPU, or tests/fakecuda")
     if REAL_GPU:
         yield {}
         return
@@ -213,7 +211,13 @@ GPU_HEAD = f"""
 import ctypes, gc, sys, numpy as np, gpubufd
 from gpubufd import cuda
 sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r})
+import arrowc
 client = gpubufd.connect()
+
+def on_gpu_or_host(address, count):
+    return ctypes.string_at(address, count) if cuda.pointer_device(address) is None else bytes(cuda.read_bytes(address, count, 0))
+
+arrowc.read = on_gpu_or_host
 
 def raises(error, work):
     try:
@@ -268,6 +272,7 @@ def forking(tmp_path_factory):
 @pytest.fixture
 def gpu_run(gpu, request):
     """gpu_run(code): a Python program of its own, after GPU_HEAD, that finds a daemon with a GPU."""
+    pytest.importorskip("numpy")
 
     def run(code, timeout=300, head=GPU_HEAD, **variables):
         code = head + textwrap.dedent(code)

@@ -356,73 +356,6 @@ def cupy_nulls(client, device):
     equal(values.get(), [0 if i == 3 else i * 1.5 for i in range(10)])
 
 
-class Series:
-    """A stand-in with the interfaces of a cuDF Series, over CuPy's memory (test_gpu_columns.py); needs no cuDF."""
-
-    def __init__(self, base, bits, offset, rows):
-        self.base, self.bits, self.offset, self.rows = base, bits, offset, rows
-        self.dtype = base.dtype
-
-    def to_pylibcudf(self):
-        import arrowc
-
-        formats = {"int64": "l", "float64": "g", "int32": "i"}
-        column = arrowc.DeviceColumn(
-            formats[str(self.dtype)], self.rows, [self.bits.data.ptr, self.base.data.ptr], self.offset, -1)
-        return column, {}
-
-
-@check("a sliced Series and a table of them are put, and shared in place with their masks", on="gpu")
-def series_both_ways(client, device):
-    cupy = need("cupy")
-    from gpubufd import _fetch
-
-    words = cupy.asarray([37 * i % 256 for i in range(32)], dtype="u1")
-    base, other = cupy.arange(200), cupy.arange(200) * 0.5
-    cupy.cuda.Device().synchronize()
-    valid = cupy.unpackbits(words, bitorder="little").get().astype(bool)
-
-    def expected(scale, offset, rows):
-        return [(offset + i) * scale if valid[offset + i] else None for i in range(rows)]
-
-    client.put("put", Series(base, words, 5, 80))
-    equal(_fetch.to_list(client["put"]), expected(1, 5, 80))
-    client.share_mine("mine", {"a": Series(base, words, 5, 80), "b": Series(other, words, 9, 80)})
-    mine = client["mine"]
-    assert (mine["a"]._offset, len(mine["a"])) == (5, 80), "not as it lies"
-    out = child(
-        """
-        import gpubufd
-        from gpubufd import _fetch
-        mine = gpubufd.connect()["mine"]
-        print([_fetch.to_list(mine["a"]), _fetch.to_list(mine["b"])])
-        """
-    )
-    found = eval(out)  # what the child printed
-    equal(found[0], expected(1, 5, 80))
-    equal(found[1], expected(0.5, 9, 80))
-    del mine
-    client.delete("mine")
-
-
-@check("arrays of Fortran order are shared in place; those that lie backwards are refused", on="gpu")
-def strides_shared(client, device):
-    cupy = need("cupy")
-    array = cupy.asfortranarray(cupy.arange(12.0).reshape(3, 4))
-    client.share_mine("f", array)
-    got = client["f"].to_cupy()
-    equal(got.strides, array.strides)
-    equal(got.get().ravel(), range(12))
-    del got
-    client.delete("f")
-    try:
-        client.share_mine("f", cupy.arange(5)[::-1])
-    except ValueError as error:
-        assert "put() copies" in str(error)
-    else:
-        raise AssertionError("it was shared")
-
-
 # ---- numba ----
 
 
@@ -553,44 +486,6 @@ def jax_follows(client, device):
         equal(held.ravel().tolist(), [2] * 16)  # the result has memory of its own
 
 
-# ---- nested columns ----
-
-NESTED = {
-    "i": [None if i % 7 == 3 else i for i in range(60)],
-    "b": [None if i % 5 == 1 else i % 3 == 0 for i in range(60)],
-    "s": [None if i % 4 == 2 else f"s{i}" for i in range(60)],
-    "l": [None if i % 6 == 1 else list(range(i % 4)) for i in range(60)],
-    "st": [None if i % 8 == 5 else {"a": i, "b": None if i % 3 else f"b{i}"} for i in range(60)],
-    "lst": [[{"n": j, "t": None if j % 2 else "t"} for j in range(i % 5)] for i in range(60)],
-}
-
-
-def rows_of(a, b):
-    return [dict(zip(NESTED, row)) for row in zip(*(column[a:b] for column in NESTED.values()))]
-
-
-@check("nested columns: to the GPU, from there again by Arrow's device forms, in batches, and back", on="gpu")
-def nested_columns(client, device):
-    need("numpy")
-    import arrowc
-
-    client.put("n", NESTED, device=device)
-    n = client["n"]
-    for a, b in ((0, 60), (3, 41), (8, 16), (59, 60)):
-        for source in (n[a:b], arrowc.OnlyDevice(n[a:b], table=True), arrowc.DeviceStreamOf(n[a:b])):
-            client.put("again", source, replace=True, device=device)
-            client.put("back", client["again"], device="host", replace=True)
-            equal(client["back"].tolist(), rows_of(a, b))
-    cuts = (0, 3, 3, 11, 24, 60)
-    parts = [n[a:b] for a, b in zip(cuts, cuts[1:])]
-    for source in (arrowc.DeviceStreamOf(*parts), [arrowc.OnlyDevice(part, table=True) for part in parts]):
-        client.put("joined", source, replace=True, device=device)
-        client.put("back", client["joined"], device="host", replace=True)
-        equal(client["back"].tolist(), rows_of(0, 60))
-    equal(n[["s", "l"]][5:9]["s"].copy_to_host(), NESTED["s"][5:9])
-    assert "s59" in repr(n) and "<svg" in n._repr_html_()
-
-
 # ---- pyarrow ----
 
 
@@ -647,41 +542,6 @@ def _missing(module, name):
         return not hasattr(importlib.import_module(module), name)
     except ImportError:
         return False
-
-
-# ---- asyncio ----
-
-
-@check("aio: values on a GPU and tables are put, shared, and read", on="both")
-def aio_both(client, device):
-    numpy = need("numpy")
-    import asyncio
-
-    import gpubufd.aio
-
-    async def work():
-        async with await gpubufd.aio.connect() as c:
-            await c.put("n", NESTED, device=device)
-            n = await c.get("n")
-            await c.put("part", n[3:41], device=device)
-            await c.put("back", await c.get("part"), device="host")
-            equal((await c.get("back")).tolist(), rows_of(3, 41))
-            await c.put("f", numpy.asfortranarray(numpy.arange(12.0).reshape(3, 4)), device=device)
-            equal((await c.get("f")).copy_to_host().ravel(), range(12))
-            if device != "host":
-                from gpubufd import cuda
-
-                mine = cuda.to_device(numpy.arange(1 << 20))
-                await c.put("a", mine)
-                await c.share_mine("mine", {"x": mine})
-                a, shared = await c.get_many(["a", "mine"])
-                equal(a[5:8].copy_to_host(), [5, 6, 7])
-                equal(shared["x"][5:8].copy_to_host(), [5, 6, 7])
-                del a, shared
-                await c.delete("mine")
-            assert (await c.devices())[0]["capacity"] > 0
-
-    asyncio.run(work())
 
 
 # ---- examples ----

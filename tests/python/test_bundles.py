@@ -6,7 +6,6 @@ import pytest
 
 import gpubufd
 import weights
-from conftest import needs_gpu
 
 np = pytest.importorskip("numpy")
 
@@ -167,7 +166,6 @@ def test_a_manifest_that_lies(client):
         assert repr(bundle) and bundle._repr_html_()
 
 
-@needs_gpu
 def test_on_a_gpu(gpu_run):
     gpu_run("""
         tensors = {"w": np.arange(6, dtype="f4").reshape(2, 3), "t": np.arange(6).reshape(2, 3).T, "s": np.int8(3)}

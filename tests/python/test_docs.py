@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, Daemon, environment, needs_gpu
+from conftest import ROOT, Daemon, environment
 
 
 @pytest.fixture
@@ -95,7 +95,6 @@ def test_tour(client, env, np, pd):
     assert client.list() == []
 
 
-@needs_gpu
 def test_notebook_on_a_gpu(gpu, env, np):
     env.update(gpu.client_env, GPUBUFD_SOCKET=gpu.path)
     out = run(env, EXAMPLES / "notebook.py", "--rows", 200000)

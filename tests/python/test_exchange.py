@@ -5,7 +5,7 @@ import gc
 
 import dlpack
 import pytest
-from conftest import GPU_HEAD, ROOT, needs_gpu, needs_numpy
+from conftest import GPU_HEAD, ROOT
 
 import gpubufd
 
@@ -37,7 +37,6 @@ def end(managed):
     managed.contents.deleter(ctypes.cast(managed, POINTER))
 
 
-@needs_numpy
 def test_a_consumer_takes_an_array(client, np):
     client.put("a", np.arange(6, dtype="i4").reshape(2, 3))
     found = client.get("a")
@@ -55,7 +54,6 @@ def test_a_consumer_takes_an_array(client, np):
     assert client.leases("a") == []
 
 
-@needs_numpy
 def test_what_is_no_array_is_refused(client, np):
     client.put("t", {"x": [1, None], "y": [1.5, 2.5], "s": ["a", "b"], "m": np.ma.MaskedArray([1, 2], [False, False])})
     held = client.get("t")
@@ -73,7 +71,6 @@ def test_what_is_no_array_is_refused(client, np):
     assert not hasattr(type(held), "__dlpack_c_exchange_api__")
 
 
-@needs_numpy
 def test_nothing_is_made_of_others_tensors(client, np):
     client.put("a", np.arange(3))
     functions = table(type(client.get("a")))
@@ -88,8 +85,6 @@ def test_nothing_is_made_of_others_tensors(client, np):
     assert functions.borrow is None
 
 
-@needs_gpu
-@needs_numpy
 def test_on_a_gpu(gpu_run):
     gpu_run("""
         import test_exchange
@@ -108,8 +103,6 @@ sys.path.insert(0, {str(ROOT / "tests" / "python" / "standins")!r})
 """
 
 
-@needs_gpu
-@needs_numpy
 def test_a_buffer_of_cuda_core(gpu_run):
     gpu_run("""
         client.put("a", cuda.to_device(np.arange(4, dtype="f4")))

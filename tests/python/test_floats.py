@@ -3,7 +3,6 @@
 import dlpack
 import pytest
 import small_floats
-from conftest import needs_gpu
 
 import gpubufd
 from gpubufd import _floats
@@ -248,7 +247,6 @@ def test_bits_for_numpy(client, np):
         assert array.dtype == found and array.tobytes() == bytes(range(6)) and len(array) == shape[0]
 
 
-@needs_gpu
 def test_on_a_gpu(gpu_run):
     gpu_run("""
         from gpubufd._buffers import AsBytes

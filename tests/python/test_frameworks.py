@@ -2,7 +2,7 @@
 
 import frameworks
 import pytest
-from conftest import PACKAGE, needs_gpu, needs_numpy
+from conftest import PACKAGE
 
 HOST = [entry for entry in frameworks.CHECKS if entry[1] in ("both", "host")]
 GPU = [entry for entry in frameworks.CHECKS if entry[1] in ("both", "gpu")]
@@ -19,8 +19,6 @@ def test_host(client, daemon, monkeypatch, entry):
     assert not client.closed, "what a check found is asserted in it"
 
 
-@needs_gpu
-@needs_numpy
 @pytest.mark.parametrize("name", [entry[2].__name__ for entry in GPU])
 def test_gpu(gpu_run, name):
     out = gpu_run(

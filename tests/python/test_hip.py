@@ -1,7 +1,7 @@
 """A GPU of AMD's, on the driver of tests/fakecuda: an object of it, as other libraries see it."""
 
 import pytest
-from conftest import FAKE_GPU, fake_only, needs_numpy, with_gpus
+from conftest import FAKE_GPU, fake_only, with_gpus
 
 pytestmark = [fake_only, pytest.mark.skipif(not (FAKE_GPU / "libamdhip64.so").exists(), reason="needs tests/fakecuda")]
 
@@ -12,7 +12,6 @@ def gpu():
         yield daemon
 
 
-@needs_numpy
 def test_objects(gpu, gpu_run):
     gpu_run(
         """

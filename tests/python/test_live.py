@@ -152,7 +152,6 @@ def test_edit_of_slices(client, np):
         assert client.get("part").tolist() == before and len(before) == 37
 
 
-@conftest.needs_gpu
 def test_edit_on_a_gpu(gpu_run):
     gpu_run("""
         client.put("array", np.arange(1000.0), device="cuda:0", mode=0o640)

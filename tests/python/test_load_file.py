@@ -14,7 +14,7 @@ import pytest
 
 import gpubufd
 import weights
-from conftest import PACKAGE, environment, needs_gpu
+from conftest import PACKAGE, environment
 from gpubufd import _client, _weights
 from peer import DEADLINE, wait_until
 
@@ -424,7 +424,6 @@ def test_a_name_that_a_stranger_has_taken(here, path, daemon):
     same(load_file(path))
 
 
-@needs_gpu
 def test_onto_a_gpu(gpu_run, tmp_path):
     path = tmp_path / "m"
     save_file({"w": np.arange(3_000_000, dtype="f4"), "b": np.ones((2, 3), "f2")}, path)

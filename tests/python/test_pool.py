@@ -3,9 +3,7 @@
 import textwrap
 
 import pytest
-from conftest import GPU_HEAD, ROOT, fake_only, needs_gpu, needs_numpy
-
-pytestmark = [needs_gpu, needs_numpy]
+from conftest import GPU_HEAD, ROOT, fake_only
 
 HEAD = GPU_HEAD + """
 from gpubufd import _core, _params, _pool

@@ -9,14 +9,14 @@ import textwrap
 import pytest
 
 import gpubufd
-from conftest import FAKE_GPU, REAL_GPU, environment, with_gpus
+from conftest import environment, fake_only, with_gpus
 from peer import DEADLINE
 
 np = pytest.importorskip("numpy")
 
 from gpubufd.numpy import save_file  # noqa: E402
 
-pytestmark = pytest.mark.skipif(REAL_GPU or not (FAKE_GPU / "libcuda.so.1").exists(), reason="needs tests/fakecuda")
+pytestmark = fake_only
 
 LOAD = """
     import sys, gpubufd

@@ -15,7 +15,7 @@ import pytest
 
 import gpubufd
 import gpubufd.aio
-from conftest import BUILD, PACKAGE, needs_gpu
+from conftest import BUILD, PACKAGE
 from peer import wait_until
 
 
@@ -130,7 +130,6 @@ def test_torch(client, writer):
     reader.close()
 
 
-@needs_gpu
 def test_gpu(gpu_run):
     gpu_run(
         """

@@ -8,7 +8,7 @@ import gpubufd
 import gpubufd.aio
 import numpy
 import pytest
-from conftest import crash, needs_gpu, standing
+from conftest import crash, standing
 from peer import wait_until
 
 SHAPES = {"a": (64, 64), "b": (1000,)}
@@ -253,6 +253,5 @@ def test_random_operations(run, seed):
     run(f'DEVICE, SEED = "host", {seed}\n' + RANDOM)
 
 
-@needs_gpu
 def test_random_operations_on_a_gpu(gpu_run):
     gpu_run('DEVICE, SEED = "cuda:0", 2\n' + RANDOM)
