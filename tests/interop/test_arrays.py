@@ -27,33 +27,6 @@ def of(dtype):
     return np.arange(24).astype("i8").astype(dtype)
 
 
-NUMBERS = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
-TIMES = ["M8[s]", "M8[ms]", "M8[us]", "M8[ns]", "m8[s]", "m8[ns]"]
-
-
-def shapes_of(dtype):
-    flat = np.arange(24).astype("i8").astype(dtype)
-    cube = flat.reshape(2, 3, 4)
-    return [flat, cube, np.asfortranarray(cube), cube[:, ::-1, ::2], flat[:0], flat[:1].reshape(()), flat.reshape(4, 6).T]
-
-
-@pytest.mark.parametrize("dtype", NUMBERS + TIMES)
-def test_numpy_there_and_back(there, dtype):
-    for array in shapes_of(dtype):
-        held = there(array)
-        got = np.asarray(held)
-        np.testing.assert_array_equal(got, array, strict=True)
-        assert not got.flags.writeable
-        assert type(got.dtype) is type(array.dtype) and got.dtype.char == array.dtype.char  # zarr and others look at it
-        if array.nbytes and dtype not in TIMES:
-            assert got.__array_interface__["data"][0] == held.buffers.values.pointer
-            by_dlpack = np.from_dlpack(held)
-            np.testing.assert_array_equal(by_dlpack, array, strict=True)
-            assert not by_dlpack.flags.writeable and np.shares_memory(by_dlpack, got)
-        copy = np.array(held)
-        assert copy.flags.writeable and not np.shares_memory(copy, got)
-
-
 def test_numpy_is_told_when_it_may_not_copy(there):
     held = there(np.arange(6.0))
     if np.__version__ >= "2":

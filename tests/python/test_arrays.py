@@ -26,6 +26,12 @@ def test_round_trip(client, np, dtype, shape):
     np.testing.assert_array_equal(got, values)
     np.testing.assert_array_equal(np.asarray(a), values)
     assert not np.asarray(a).flags.writeable
+    assert np.array(a).flags.writeable and not np.shares_memory(np.array(a), got)  # a copy
+    if values.nbytes and (dtype != "?" or np.__version__ >= "1.25"):
+        assert got.__array_interface__["data"][0] == a.buffers.values.pointer
+        taken = np.from_dlpack(a)
+        np.testing.assert_array_equal(taken, values)
+        assert taken.dtype == values.dtype and np.shares_memory(taken, got)
     if shape:
         assert a.tolist() == values.tolist()
         assert len(a) == shape[0]

@@ -75,8 +75,9 @@ def test_names(client, np):
     client.pin("s/a")
     assert client.stat("s/a").pinned
     client.unpin("s/a")
-    client.alias("part", "s/a", rows=(1, 3))
-    assert client["part"].tolist() == [1, 2]
+    for rows in ((1, 3), slice(1, 3)):
+        client.alias("part", "s/a", rows=rows, replace=True)
+        assert client["part"].tolist() == [1, 2]
     assert "t" in client and "u" not in client
     client.delete("s/a", "part")
     assert "s/a" not in client
@@ -624,8 +625,6 @@ def test_many_at_once(client):
     with pytest.raises(gpubufd.Exists):
         client.put_many({"c": [1], "a": [2], "d": [3]})
     assert list(client) == ["a", "b", "c"], "those before it stay"
-    with pytest.raises(TypeError, match="names is 'ab': expected several"):
-        client.get_many("ab")
 
 
 @pytest.mark.parametrize("text", ["text", "", "größer \u0000 \U0001f600"])
@@ -636,49 +635,46 @@ def test_text_comes_back(client, text):
     assert held != text + "x"
 
 
-@pytest.mark.parametrize("call, words", [
-    (lambda c: c.get("a", version=0), "version is 0: expected 1 or more"),
-    (lambda c: c.get("a", version=-1), "version is -1: expected 1 or more"),
-    (lambda c: c.stat("a", version=2**52), "version is 4503599627370496"),
-    (lambda c: c.get("a", version=1, label="x"), "version and label are both given"),
-    (lambda c: c.get("a", label=""), "label is empty"),
-    (lambda c: c.put("b", [1], label=""), "label is empty"),
-    (lambda c: c.put("b", [1], ttl=0), "ttl is 0: expected more than 0 seconds; None"),
-    (lambda c: c.put("b", [1], ttl="1 year"), "ttl is '1 year': expected seconds, or text such as"),
-    (lambda c: c.put("b", [1], mode="9"), "mode is '9': expected one as chmod has it"),
-    (lambda c: c.put("b", [1], keep=9), "keep is 9: expected 0 to 8"),
-    (lambda c: c.alias("b", "a", rows=slice(0, None)), "rows is slice"),
-    (lambda c: c.connect(cache_bytes=-1), "cache_bytes is -1"),
-    (lambda c: c.connect(cache_leases=-1), "cache_leases"),
+@pytest.mark.parametrize("error, call, words", [
+    (ValueError, lambda c: c.get("a", version=0), "version is 0: expected 1 or more"),
+    (ValueError, lambda c: c.get("a", version=-1), "version is -1: expected 1 or more"),
+    (ValueError, lambda c: c.stat("a", version=2**52), "version is 4503599627370496"),
+    (ValueError, lambda c: c.get("a", version=1, label="x"), "version and label are both given"),
+    (ValueError, lambda c: c.get("a", label=""), "label is empty"),
+    (ValueError, lambda c: c.put("b", [1], label=""), "label is empty"),
+    (ValueError, lambda c: c.put("b", [1], ttl=0), "ttl is 0: expected more than 0 seconds; None"),
+    (ValueError, lambda c: c.put("b", [1], ttl="1 year"), "ttl is '1 year': expected seconds, or text such as"),
+    (ValueError, lambda c: c.put("b", [1], mode="9"), "mode is '9': expected one as chmod has it"),
+    (ValueError, lambda c: c.put("b", [1], keep=9), "keep is 9: expected 0 to 8"),
+    (ValueError, lambda c: c.alias("b", "a", rows=slice(0, None)), "rows is slice"),
+    (ValueError, lambda c: gpubufd.connect(cache_bytes=-1), "cache_bytes is -1"),
+    (ValueError, lambda c: gpubufd.connect(cache_leases=-1), "cache_leases"),
+    (FileExistsError, lambda c: c.put("a", [1]), '"a" exists; pass replace=True to take its name'),
+    (ValueError, lambda c: c.put("b", [1], device="gpu"),
+     'device: this daemon serves no device "gpu"; client.devices() lists those'),
+    (ValueError, lambda c: c.put("b", {"x" * 300: [1]}),
+     "the name of column 1: expected a string of at most 255 bytes, found 300"),
+    (ValueError, lambda c: c.alias("b", "a", rows=(0, 99)), "rows: offset 0 and length 99 go past the end"),
+    (NotImplementedError, lambda c: c.spill("a"),
+     "there is no tier below host; the daemon makes one with its option --tier"),
+    (ValueError, lambda c: c.spill("a", tier="tape"), "tier: expected"),
+    (ValueError, lambda c: c.put("b", [1], label="x" * 300), "label: expected at most 255 bytes"),
+    (TimeoutError, lambda c: c.get("none", timeout=0.25), '"none" did not appear within 0.25 s'),
+    (TypeError, lambda c: c.put("p", {"x": 5}), "column 'x': int cannot be a column: a column has one axis, not 0"),
+    (TypeError, lambda c: c.list(5), "a name is 5: expected a str"),
+    (ValueError, lambda c: c.create("w", {"x": "f8"}, "x"), "shape is 'x': expected a table's number of rows"),
+    (TypeError, lambda c: c.put("p", [1.5], stream="x"), "stream is 'x': expected a library's stream"),
+    (TypeError, lambda c: c.put_bundle("p", [1]), "list is no bundle: expected a dict of arrays by name"),
+    (TypeError, lambda c: c.get("a", kind="table"), "kind is 'table': expected gpubufd.Table"),
+    (TypeError, lambda c: c.get_many("ab"), "names is 'ab': expected several"),
+    (ConnectionError, lambda c: gpubufd.connect("/etc/passwd"),
+     "cannot connect to the daemon at /etc/passwd: it is no socket"),
+    (OSError, lambda c: c.load("/nothing.parquet"), "[Errno 2] No such file or directory: '/nothing.parquet'"),
+    (OSError, lambda c: c.load(__file__[:-2] + "csv"), "[Errno 2]"),
 ])
-def test_an_argument_that_is_wrong_is_named(client, call, words):
+def test_sentences_are_in_words_of_python(client, error, call, words):
     client.put("a", [1, 2])
-    client.connect = gpubufd.connect
-    with pytest.raises(ValueError, match=words):
-        call(client)
-
-
-@pytest.mark.parametrize("call, words", [
-    (lambda c: c.put("a", [1]), '"a" exists; pass replace=True to take its name'),
-    (lambda c: c.put("b", [1], device="gpu"), 'device: this daemon serves no device "gpu"; client.devices() lists those'),
-    (lambda c: c.put("b", {"x" * 300: [1]}), "the name of column 1: expected a string of at most 255 bytes, found 300"),
-    (lambda c: c.alias("b", "a", rows=(0, 99)), "rows: offset 0 and length 99 go past the end"),
-    (lambda c: c.spill("a"), "there is no tier below host; the daemon makes one with its option --tier"),
-    (lambda c: c.spill("a", tier="tape"), "tier: expected"),
-    (lambda c: c.put("b", [1], label="x" * 300), "label: expected at most 255 bytes"),
-    (lambda c: c.get("none", timeout=0.25), '"none" did not appear within 0.25 s'),
-    (lambda c: c.put("p", {"x": 5}), "column 'x': int cannot be a column: a column has one axis, not 0"),
-    (lambda c: c.list(5), "a name is 5: expected a str"),
-    (lambda c: c.create("w", {"x": "f8"}, "x"), "shape is 'x': expected a table's number of rows"),
-    (lambda c: c.put("p", [1.5], stream="x"), "stream is 'x': expected a library's stream"),
-    (lambda c: c.put_bundle("p", [1]), "list is no bundle: expected a dict of arrays by name"),
-    (lambda c: gpubufd.connect("/etc/passwd"), "cannot connect to the daemon at /etc/passwd: it is no socket"),
-    (lambda c: c.load("/nothing.parquet"), "[Errno 2] No such file or directory: '/nothing.parquet'"),
-    (lambda c: c.load(__file__[:-2] + "csv"), "[Errno 2]"),
-])
-def test_sentences_are_in_words_of_python(client, call, words):
-    client.put("a", [1, 2])
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(error) as caught:
         call(client)
     assert str(caught.value).startswith(words)
 
@@ -707,11 +703,3 @@ def test_methods_look_as_if_they_were_written_in_the_client(client):
         client.expire("a", 60)
     with pytest.raises(TypeError, match=r"^Client.pin\(\) got an unexpected keyword argument 'version'"):
         client.pin("a", version=1)
-
-
-def test_a_kind_is_a_class(client):
-    client.put("a", [1, 2])
-    with pytest.raises(TypeError, match="kind is 'table': expected gpubufd.Table"):
-        client.get("a", kind="table")
-    client.alias("b", "a", rows=slice(0, 1))
-    assert client["b"].tolist() == [1]

@@ -365,7 +365,7 @@ def test_arrow_types_that_there_are_not(client):
     assert "bad" not in client
 
 
-def test_a_map_comes_back_as_a_map(client):
+def test_a_map_comes_back_as_a_map(client, pd):
     rows = [[{"key": "a", "value": 1}, {"key": "b", "value": None}], None, [], [{"key": "c", "value": 2}]]
     pairs = [row and [tuple(entry.values()) for entry in row] for row in rows]
     client.put("lists", {"x": rows})
@@ -389,7 +389,7 @@ def test_a_map_comes_back_as_a_map(client):
         client.put("bad", {"x": arrowc.Map(client["ints"]["x"])})
 
 
-def test_intervals(client):
+def test_intervals(client, pd):
     Interval = gpubufd.Interval
     given = {
         "month_interval": ("tiM", struct.pack("<3i", 14, 0, -1), [Interval(14), None, Interval(-1)]),
