@@ -43,7 +43,7 @@ def test_times(client, np, dtype):
     client.put("t", values)
     t = client["t"]
     np.testing.assert_array_equal(np.asarray(t), values)
-    assert np.asarray(t).dtype.kind == dtype[0]
+    assert np.asarray(t).dtype.kind == dtype[0] and np.array(t).flags.writeable  # a copy
     assert np.asarray(memoryview(t.buffers.values)).dtype.kind == "i"
     with pytest.raises(BufferError, match="dtype"):
         memoryview(t)

@@ -462,7 +462,7 @@ def test_a_slow_gpu_does_not_hold_up_the_loop(gpu_run):
 
 
 def test_with_asyncio(gpu_run):
-    """What is strided, nested, and a table of another client's."""
+    """Arrays with gaps, nested columns, and a table of another client's."""
     gpu_run(
         """
         import asyncio, gpubufd.aio
