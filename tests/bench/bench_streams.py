@@ -24,6 +24,7 @@ import time
 import numpy
 
 import gpubufd
+from report import summary
 
 SIZES = {"1k": 1024, "64k": 65536, "4m": 4 << 20}
 
@@ -196,10 +197,6 @@ def one_round(way, place, size, frames, gap=300e-6):
         sys.exit(f"{way.__name__}: the reader failed")
     end.close()
     return statistics.median(times.tolist()) / 1e3
-
-
-def summary(values):
-    return {"median": statistics.median(values), "min": min(values), "max": max(values), "rounds": len(values)}
 
 
 @contextlib.contextmanager

@@ -17,12 +17,14 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "bench")]
 sys.dont_write_bytecode = True
 
 import harness  # noqa: E402
 from harness import MIB, Failure, Skip  # noqa: E402
 from peer import Peer  # noqa: E402
+from report import judge, print_table, summary  # noqa: E402
 
 # id: (what, which figure the aim is about, aim, at least or at most, what the floor is)
 ROWS = {
@@ -49,11 +51,6 @@ ROWS = {
     "vram.spilling": ("the same once it has spilled", None, None, None, None),
 }
 COUNTS = (1, 1000)
-
-
-def summary(values):
-    return {"median": statistics.median(values), "min": min(values), "max": max(values),
-            "rounds": len(values)}
 
 
 def row(ident, unit, measured, floor=None, ratio=None, note=None):
@@ -324,52 +321,6 @@ class Bench:
         return row("vram", "MiB", taken)
 
 
-# ---- the report ----
-
-
-def judge(line):
-    # The fake driver's memory is small: its sizes have no rows, and no aims.
-    what, figure, aim, sense, floor = ROWS.get(line["id"], (line["id"], None, None, None, "floor"))
-    line["what"] = what
-    if floor and "floor" in line:
-        line["floor_name"] = floor
-    if aim is not None and figure in line:
-        value = line[figure]["median"]
-        line["aim"] = {"of": figure, "is": sense, "value": aim}
-        line["met"] = value <= aim if sense == "<=" else value >= aim
-
-
-def number(value):
-    if value >= 10000:
-        return f"{value:,.0f}".replace(",", " ")
-    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
-
-
-def cells(line):
-    floor = ratio = aim = met = ""
-    if "floor_name" in line:
-        floor = f"{line['floor_name']} {number(line['floor']['median'])}"
-    if "ratio" in line:
-        values = line["ratio"]
-        ratio = f"{number(values['median'])} ({number(values['min'])} … {number(values['max'])})"
-    if "aim" in line:
-        unit = " ×" if line["aim"]["of"] == "ratio" else f" {line['unit']}"
-        aim = {"<=": "≤", ">=": "≥"}[line["aim"]["is"]] + f" {line['aim']['value']:g}{unit}"
-        met = "yes" if line["met"] else "NO"
-    measured = f"{number(line['measured']['median'])} {line['unit']}"
-    return line["what"], measured, floor, ratio, aim, met
-
-
-def print_table(rows):
-    table = [("what", "measured", "floor or peer", "ratio (min … max)", "aim", "met")]
-    table += [cells(line) for line in rows]
-    widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
-    for i, line in enumerate(table):
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
-        if i == 0:
-            print("  ".join("-" * width for width in widths))
-
-
 def measure(place, options):
     found = place.find()
     place.compile_kernels(found["capability"])
@@ -396,7 +347,8 @@ def measure(place, options):
                 print(f"{name}: FAILED: {error}", flush=True)
                 continue
             for line in more:
-                judge(line)
+                # The fake driver's memory is small: its sizes have no rows, and no aims.
+                judge(line, ROWS.get(line["id"], (line["id"], None, None, None, "floor")))
             rows += more
             print(f"{name}: {time.monotonic() - started:.1f} s", flush=True)
             report |= {"rows": rows, "failures": failures}

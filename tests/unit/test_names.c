@@ -91,41 +91,6 @@ static void begin(struct model *model, struct gb_name *names, bool *present, siz
     *model = (struct model){.names = names, .present = present, .count = count};
 }
 
-#define NAME(literal)                                                                              \
-    {                                                                                              \
-        .text = (literal), .length = sizeof(literal) - 1                                           \
-    }
-
-/* Prefixes of each other, bytes over 0x7f, and a byte below the slash. */
-static const struct gb_name few[] = {
-    NAME("a"),        NAME("a/b"),        NAME("a b"), NAME("ab"),
-    NAME("\xc3\xa9"), NAME("\xc3\xa9/a"), NAME("z"),
-};
-enum { FEW = sizeof few / sizeof few[0] };
-
-TEST(test_order_of_bytes)
-{
-    static const char *const sorted[] = {"a", "a b", "a/b", "ab", "z", "\xc3\xa9", "\xc3\xa9/a"};
-    struct gb_name copy[FEW];
-    struct gb_names names = {0};
-    struct gb_name *name;
-
-    memcpy(copy, few, sizeof few);
-    for (size_t i = 0; i < FEW; i++)
-        assert_true(gb_names_insert(&names, &copy[i]));
-    name = gb_names_lower(&names, "", 0, true);
-    for (size_t i = 0; i < FEW; i++, name = gb_names_next(name))
-        assert_string_equal(name->text, sorted[i]);
-    assert_null(name);
-    /* The length counts, not a NUL. */
-    assert_ptr_equal(gb_names_find(&names, "a/bc", 3), gb_names_find(&names, "a/b", 3));
-    assert_null(gb_names_find(&names, "a/bc", 4));
-    assert_string_equal(gb_names_lower(&names, "a/", 2, false)->text, "a/b");
-    assert_string_equal(gb_names_lower(&names, "a\0", 2, false)->text, "a b");
-    assert_null(gb_names_lower(&names, "\xff", 1, false));
-    gb_names_end(&names);
-}
-
 enum { LETTERS = 5, LENGTH = 4, WORDS = 1 + 5 + 25 + 125 + 625 };
 
 /* All words of up to four letters of a nasty alphabet, the empty one included. */
