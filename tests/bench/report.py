@@ -1,5 +1,5 @@
-"""What rows of figures have in common, of scripts/run-bench, tests/gpu/bench.py and the benches in Python: their
-summaries, their aims and their table.
+"""The rows of figures of scripts/run-bench, tests/gpu/bench.py and the benches in Python: their summaries, aims and
+table.
 """
 
 import statistics
