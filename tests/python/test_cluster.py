@@ -1,17 +1,15 @@
 """gpubufd.cluster: what gpubufd-peer tells a Python program of names, machines and figures. Daemons a and b."""
 
-import os
+import contextlib
 import re
-import shutil
 import socket
-import tempfile
 import threading
 
 import etcds
 import pytest
 from certificates import Authority
 from cluster import QUERY, Cluster, path_of
-from conftest import ROOT, Daemon
+from conftest import ROOT, standing
 from peer import wait_until
 
 import gpubufd
@@ -25,27 +23,17 @@ def machines(request, tmp_path, monkeypatch):
     """(known by etcd, a, b); this process asks the peer of a."""
     if request.param == "by etcd" and not etcds.ETCD:
         pytest.skip("needs etcd")
-    directory, daemons = tempfile.mkdtemp(prefix="gpubuf-cluster-"), []
-
-    def start_daemon():
-        daemons.append(Daemon(os.path.join(directory, str(len(daemons)))))
-        return daemons[-1]
-
-    for name in "01":
-        os.mkdir(os.path.join(directory, name))
     etcd = etcds.Etcd() if request.param == "by etcd" else None
-    cluster = Cluster(start_daemon, Authority(tmp_path), etcd)
-    try:
-        a, b = cluster.start("a", "b", options=[QUERY])
-        monkeypatch.setenv("GPUBUFD_PEER_SOCKET", path_of(a))
-        yield bool(etcd), a, b
-    finally:
-        cluster.stop()
-        if etcd:
-            etcd.close()
-        for daemon in daemons:
-            daemon.kill()
-        shutil.rmtree(directory, ignore_errors=True)
+    with contextlib.ExitStack() as stack:
+        cluster = Cluster(lambda: stack.enter_context(standing()).daemon, Authority(tmp_path), etcd)
+        try:
+            a, b = cluster.start("a", "b", options=[QUERY])
+            monkeypatch.setenv("GPUBUFD_PEER_SOCKET", path_of(a))
+            yield bool(etcd), a, b
+        finally:
+            cluster.stop()
+            if etcd:
+                etcd.close()
 
 
 def told(function, *args, **options):

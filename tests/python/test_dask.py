@@ -267,7 +267,7 @@ def test_what_looks_like_a_publication_is_not_listed(here):
     assert gd.list() == [told]
 
 
-@pytest.mark.parametrize("scheduler", ["threads", "sync", "processes"])
+@pytest.mark.parametrize("scheduler", ["threads", "sync"])
 def test_progress(here, scheduler):
     seen = []
     with dask.config.set(scheduler=scheduler):

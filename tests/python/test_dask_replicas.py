@@ -44,12 +44,11 @@ def test_either_of_two_daemons_is_enough(cluster):
     assert (published.partitions, published.unreachable) == (4, 0)
     assert sorted(sum((partitions(cluster, name) for name in "abc"), [])) == [0, 0, 1, 1, 2, 2, 3, 3]
     before = gd.load("x", client=cluster.client)
-    for name in "ab":
-        cluster.end_worker(f"{name}1")
-        assert gd.list(client=cluster.client)[0].unreachable == 0
-        for loaded in (before, gd.load("x", client=cluster.client)):
-            assert_same(cluster.compute(loaded), frame)
-        cluster.start_workers(**{f"{name}1": name})
+    cluster.end_worker("a1")
+    assert gd.list(client=cluster.client)[0].unreachable == 0
+    for loaded in (before, gd.load("x", client=cluster.client)):
+        assert_same(cluster.compute(loaded), frame)
+    cluster.start_workers(a1="a")
 
 
 def test_two_of_three_have_gone(cluster):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, Daemon, environment
+from conftest import ROOT, environment, standing
 
 
 @pytest.fixture
@@ -128,14 +128,10 @@ def test_column_cache(client, env, np, tmp_path):
 
 def test_two_models(env, np, tmp_path):
     """In room for one, with a tier for the other."""
-    (tmp_path / "tier").mkdir()
-    daemon = Daemon(str(tmp_path), ["--tier", f"disk:256M:{tmp_path / 'tier'}"], device="host:64M")
-    try:
-        out = run({**env, "GPUBUFD_SOCKET": daemon.path}, EXAMPLES / "two_models.py", "--mib", 40)
+    with standing("--tier", f"disk:256M:{tmp_path}") as place:
+        out = run({**env, "GPUBUFD_SOCKET": place.path}, EXAMPLES / "two_models.py", "--mib", 40)
         assert out.count("models/chat works") == out.count("models/code works") == 2
-        daemon.stop()
-    finally:
-        daemon.kill()
+        place.stop()
 
 
 def test_eight_workers(client, env, np, pd):
