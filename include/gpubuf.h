@@ -199,9 +199,10 @@ GPUBUF_API uint64_t gpubuf_session(const struct gpubuf_client *client);
  * callbacks that are due; those that become due meanwhile run in the next one. It returns how many
  * messages it handled, or GPUBUF_E_CLOSED / GPUBUF_E_PROTOCOL once the connection is lost (every
  * request under way has then ended with that code). While another thread is inside a blocking
- * call, that thread receives for all threads, and gpubuf_dispatch() may return 0. The descriptor belongs to the client and is for polling only. It stays the same until
- * gpubuf_disconnect, also across reconnects; in a child of fork it is -1. Poll level-triggered, as
- * poll() does: one dispatch need not receive everything that has come.
+ * call, that thread receives for all threads, and gpubuf_dispatch() may return 0. The descriptor
+ * belongs to the client and is for polling only. It stays the same until gpubuf_disconnect, also
+ * across reconnects; in a child of fork it is -1. Poll level-triggered, as poll() does: one
+ * dispatch need not receive everything that has come.
  */
 GPUBUF_API int gpubuf_fd(const struct gpubuf_client *client);
 GPUBUF_API short gpubuf_events(const struct gpubuf_client *client);
