@@ -79,6 +79,21 @@ static void expect_next(struct peer *peer, const char *part)
     REQUEST(id, "create",                                                                          \
             "\"name\":\"" name "\",\"layout\":{\"kind\":\"bytes\",\"bytes\":" #bytes "}" more)
 
+/* What all of them are is checked once, at the end. */
+static void aliases_of_n(struct peer *peer, int count)
+{
+    for (int i = 0; i < count; i++) {
+        char request[256];
+
+        snprintf(request, sizeof(request), REQUEST(3, "alias", "\"name\":\"n/%d\",\"of\":\"n\""),
+                 i);
+        peer_send(peer, request);
+        inside_turn(&inside);
+        free(peer_line(peer));
+    }
+    inside_check(&inside);
+}
+
 /* ---- the tests ---- */
 
 /* Does something in the middle of a turn: after sessions are served, before what is left is sent.
@@ -151,16 +166,7 @@ TEST_WITH(test_watch_goes_on, NULL, tear_down)
                sizeof(room));
     expect(&writer, CREATE(1, "n", 1, ""), "\"lease\":1");
     expect(&writer, REQUEST(2, "seal", "\"lease\":1,\"release\":true"), "version");
-    for (int i = 0; i < 3000; i++) {
-        char request[256];
-
-        snprintf(request, sizeof(request), REQUEST(3, "alias", "\"name\":\"n/%d\",\"of\":\"n\""),
-                 i);
-        peer_send(&writer, request);
-        inside_turn(&inside);
-        if ((line = peer_line(&writer)))
-            free(line);
-    }
+    aliases_of_n(&writer, 3000);
     peer_send(&watcher, REQUEST(4, "watch", "\"prefix\":\"n\""));
     for (int turn = 0; turn < 100 && told < 3001; turn++) {
         inside_turn(&inside);
@@ -742,13 +748,7 @@ TEST_WITH(test_recall_in_parts, NULL, tear_down)
     storage = begin_with_n(&peer)->storage;
     device = storage->device;
     registry->recall_ms = 100;
-    for (int i = 1; i < MANY; i++) {
-        char request[256];
-
-        snprintf(request, sizeof(request), REQUEST(3, "alias", "\"name\":\"n/%d\",\"of\":\"n\""),
-                 i);
-        expect(&peer, request, "version");
-    }
+    aliases_of_n(&peer, MANY - 1);
     GB_LIST_EACH(&storage->objects, struct gb_object, object, of_storage) {
         struct gb_holder *holder = &peer_session(&inside, &peer)->holder;
         struct gb_lease *lease = gb_lease_new(registry, object, holder, false, 5);
