@@ -85,7 +85,7 @@ export class Browser {
     this.waiting.clear()
   }
 
-  send (method, params = {}, sessionId) {
+  send (method, params = {}, sessionId, deadline = DEADLINE) {
     if (this.process.exitCode !== null || this.process.signalCode !== null) {
       return Promise.reject(new Error(`${method}: Chromium has ended`))
     }
@@ -94,7 +94,7 @@ export class Browser {
       const timer = setTimeout(() => {
         this.waiting.delete(id)
         reject(new Error(`${method}: Chromium does not answer`))
-      }, DEADLINE)
+      }, deadline)
       this.waiting.set(id, { resolve, reject, method, timer })
       this.process.stdio[3].write(JSON.stringify({ id, method, params, sessionId }) + '\0')
     })
@@ -129,8 +129,8 @@ class Page {
     Object.assign(this, { browser, session, target, complaints: [] })
   }
 
-  send (method, params) {
-    return this.browser.send(method, params, this.session)
+  send (method, params, deadline) {
+    return this.browser.send(method, params, this.session, deadline)
   }
 
   /** Failures in the page: exceptions, refused loads, violations of its policy. */
@@ -145,10 +145,10 @@ class Page {
   }
 
   /** The value of an expression in the page, awaited. */
-  async value (expression) {
+  async value (expression, deadline) {
     const { result, exceptionDetails } = await this.send('Runtime.evaluate', {
       expression, awaitPromise: true, returnByValue: true
-    })
+    }, deadline)
     if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text)
     return result.value
   }
@@ -181,10 +181,11 @@ class Page {
       .catch(error => { throw new Error(`${error.message}; there are: ${seen}`) })
   }
 
-  /** Waits until an expression in the page is true, and gives it. A document may go meanwhile, and another come. */
+  /** Waits until an expression in the page is true, and gives it. A document may go meanwhile, with or without an
+   *  answer, and another come. */
   until (expression) {
-    const left = /context was destroyed|Cannot find context|navigated or closed/
-    return until(() => this.value(expression).catch(error => {
+    const left = /context was destroyed|Cannot find context|navigated or closed|does not answer/
+    return until(() => this.value(expression, DEADLINE / 6).catch(error => {
       if (!left.test(error.message)) throw error
     }), expression)
   }
@@ -192,7 +193,7 @@ class Page {
   /** Waits until the document is loaded, with its styles, and has been drawn. */
   async drawn () {
     await this.until("document.readyState === 'complete'")
-    await this.value('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
+    await this.until('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))') // gives the time
   }
 
   resize (width, height) {
