@@ -79,7 +79,7 @@ static void expect_next(struct peer *peer, const char *part)
     REQUEST(id, "create",                                                                          \
             "\"name\":\"" name "\",\"layout\":{\"kind\":\"bytes\",\"bytes\":" #bytes "}" more)
 
-/* What all of them are is checked once, at the end. */
+/* Aliases n/0 and on. The accounts are checked once, at the end. */
 static void aliases_of_n(struct peer *peer, int count)
 {
     for (int i = 0; i < count; i++) {
