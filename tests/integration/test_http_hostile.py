@@ -338,9 +338,9 @@ def test_nor_one_that_is_to_be_refused(daemon, gateway):
     """A second for it to ask."""
     small = daemon
     small.port = gateway(daemon, "--http", "127.0.0.1:0", "--connections", 8, haste=1).port
+    aliases(small.connect(), (f"{i:04}{'x' * 240}" for i in range(9000)))  # which may take longer than a connection may
     live = [Live(small.port) for _ in range(4)]
     busy = [Connection(small.port) for _ in range(3)]
-    aliases(small.connect(), (f"{i:04}{'x' * 240}" for i in range(9000)))
     for connection in busy:
         connection.send(f"GET /api/objects HTTP/1.1\r\nHost: {connection.host}\r\n\r\n".encode())
         connection.take(1)
