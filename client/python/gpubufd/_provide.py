@@ -274,7 +274,8 @@ class _Work:
             try:
                 self.client._dispatch()
                 if self.failure is None and self.connection == self.client._connections:
-                    self._sleep(self._give_up(), True)
+                    seconds = self._give_up()
+                    self._sleep(seconds if self._start_loader() else PAUSE, True)
                     continue
             except _errors.Error:
                 pass  # the connection is lost
@@ -293,15 +294,19 @@ class _Work:
 
     # ---- loading ----
 
-    def _start_loader(self) -> None:
-        """Starts a thread if a name waits for one, and there may be one more."""
+    def _start_loader(self) -> bool:
+        """Starts a thread if a name waits for one, and there may be one more. False: it cannot be started now."""
         with self.lock:
             if not self.room or not self.tasks.lacks_threads():
-                return
-            self.room -= 1
+                return True
             thread = threading.Thread(target=self._load_all, name=f"gpubufd-loader-{len(self.threads)}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the user, or the machine, has as many as there may be
+                return False
+            self.room -= 1
             self.threads.append(thread)
-            thread.start()
+            return True
 
     def _load_all(self) -> None:
         while True:
