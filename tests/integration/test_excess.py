@@ -119,7 +119,7 @@ def test_no_more_end_than_have_to(daemon_factory):
 
 def test_many_leases_buy_no_time(daemon_factory):
     """Not all of them are looked at in one try of a request, but the time is their user's."""
-    daemon = daemon_factory("--quota", "default:bytes=8M", "--quota", f"{A}:bytes=60M", "--limit", "unmap_ms=2000")
+    daemon = daemon_factory("--quota", "default:bytes=8M", "--quota", f"{A}:bytes=60M", "--limit", "unmap_ms=3000")
     a = daemon.connect_as(A, A)
     readers = [daemon.connect_as(B, B) for _ in range(5)]
     publish(a, "held", 56 * MIB)
@@ -127,7 +127,7 @@ def test_many_leases_buy_no_time(daemon_factory):
         for _ in range(10):
             reader.call("open", names=["held"] * 64)
     a.call("delete", name="held")
-    a.create_object("a", bytes_layout(16 * MIB), wait_ms=9000)  # less than 2000 for each session
+    a.create_object("a", bytes_layout(16 * MIB), wait_ms=14000)  # less than 3000 for each session
     assert ended(a) == 5
 
 

@@ -226,7 +226,7 @@ test('a producer that is still at work is waited for, while all else goes on', {
     ;(async () => { for await (const event of watch) if (event.kind === 'sealed') events++ })()
     const until = Date.now() + 1500 // longer than it takes until the library asks the daemon about the producer
     let opens = 0
-    while (Date.now() < until) {
+    while (Date.now() < until || events < 11) {
       await c.put('noise/' + opens % 7, Int8Array.of(1), { replace: true, device: 'host' })
       opens++
     }

@@ -13,7 +13,7 @@ import gpubufd.aio
 def go(daemon, work, **options):
     async def main():
         async with await gpubufd.aio.connect(daemon.path, **options) as client:
-            return await asyncio.wait_for(work(client), 30)
+            return await asyncio.wait_for(work(client), 120)
 
     return asyncio.run(main())
 
@@ -346,7 +346,7 @@ def test_more_waiting_gets_than_a_session_may_have(daemon, client):
 
     async def work(c):
         names = [f"late/{i}" for i in range(400)]
-        waiting = [asyncio.ensure_future(c.get(name, timeout=25)) for name in names]
+        waiting = [asyncio.ensure_future(c.get(name, timeout=60)) for name in names]
         while not c._turns:
             await c.stats()
         for name in reversed(names):
@@ -362,7 +362,7 @@ def test_more_waiting_gets_than_a_session_may_have(daemon, client):
 
 def test_a_turn_is_cancelled(daemon, client):
     async def work(c):
-        waiting = [asyncio.ensure_future(c.get(f"late/{i}", timeout=25)) for i in range(300)]
+        waiting = [asyncio.ensure_future(c.get(f"late/{i}", timeout=60)) for i in range(300)]
         while not c._turns:
             await c.stats()
         for task in waiting:

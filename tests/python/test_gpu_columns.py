@@ -450,7 +450,7 @@ def test_a_slow_gpu_does_not_hold_up_the_loop(gpu_run):
                         await c.stats()
                     assert not task.done()
                     flag.value = 1
-                    await asyncio.wait_for(task, 30)
+                    await asyncio.wait_for(task, 60)
                     a = await c.get("a")
                     column = a["x"] if hasattr(a, "names") else a
                     assert column.copy_to_host().tolist() == list(range(1000))

@@ -249,11 +249,11 @@ def test_a_stopped_reader(daemon, client, writer):
         reader.send_signal(signal.SIGSTOP)
         begin = time.monotonic()
         for value in range(50):
-            with writer.next(timeout=0.2) as frame:
+            with writer.next(timeout=0.5) as frame:
                 frame.array[:] = value
             with other.read(timeout=10) as frame:
                 assert (frame.array == value).all()
-        assert time.monotonic() - begin < 5, "it was waited for again and again"
+        assert time.monotonic() - begin < 15, "it was waited for again and again"
         reader.send_signal(signal.SIGCONT)
         writer.close()
         assert reader.wait(60) == 0
