@@ -116,6 +116,7 @@ def test_dictionaries_and_fixed_lists(gpu_run):
         client.put("w", lists)
         expected = [[3 * i, 3 * i + 1, 3 * i + 2] if 0b1111111111011010 >> i & 1 else None for i in range(2, 9)]
         assert client["w"].dtype == "fixed_list(3)" and arrowc.read_device(client["w"]) == expected
+        assert client["w"].to_host().tolist() == expected and client["w"].to_host()[2:].tolist() == expected[2:]
         """
     )
 
@@ -688,9 +689,11 @@ def test_to_host(gpu_run):
         h.release(), h.release()
 
         frame = pd.DataFrame({"c": pd.Categorical(["x", None, "y"]), "n": pd.array([1, None, 3], dtype="Int64"),
-                              "d": pd.date_range("2020", periods=3, tz="UTC")}, index=list("pqr"))
+                              "d": pd.date_range("2020", periods=3, tz="UTC"), "p": pd.period_range("2020", periods=3, freq="M"),
+                              "v": pd.interval_range(0, 3)}, index=list("pqr"))
         client.put("f", frame, device="cuda:0")
         pd.testing.assert_frame_equal(client["f"].to_host().to_pandas(), frame)
+        pd.testing.assert_frame_equal(client["f"].to_host()[1:].to_pandas(), frame[1:])
         c = client["f"]["c"].to_host()
         assert c.tolist() == ["x", None, "y"] and c[1:].tolist() == [None, "y"] and c.null_count == 1
         assert arrowc.read_array(c) == ["x", None, "y"]

@@ -47,7 +47,7 @@ class HostCopy:
         if not size:
             raise BufferError(f"{self._dtype} is no whole number of bytes for each element")
         data = memoryview(self._buffers.get((self._path, DATA), b"")).toreadonly()
-        return _core.from_memory(data, self._dtype, self._shape)
+        return _core.from_memory(data, self._dtype, _floats.items(self._dtype, self._shape))
 
     @property
     def _null_count(self) -> int:
@@ -57,11 +57,7 @@ class HostCopy:
         if self._dtype == "dictionary":
             count = self._child(0)._null_count
             return count
-        return _core.count_nulls(_core.address(self._buffers[self._path, MASK])[0], 0, self._length)
-
-    def _is_valid(self, i: int) -> bool:
-        bits = self._buffers.get((self._path, MASK))
-        return bits is None or bool(bits[i >> 3] >> (i & 7) & 1)
+        return _core.count_nulls(_core.address(self._buffers[self._path, MASK])[0], 0, math.prod(self._shape))
 
     def _child(self, i: int) -> Any:
         path = self._paths[i]
@@ -125,9 +121,6 @@ class HostCopy:
 
     _release_on = _wait_ready
 
-    def tolist(self) -> List[Any]:
-        return _values.to_list(self)
-
 
 class HostArray(HostCopy):
     """A HostCopy of an array."""
@@ -138,16 +131,6 @@ class HostArray(HostCopy):
         super().__init__((None, dtype, length, 0, -1 if masked else 0, masked, 0, (), None), buffers, [()], like)
         self._shape = shape
         self._strides = self._view().strides
-
-    def _view(self) -> Any:
-        data = memoryview(self._buffers.get(((), DATA), b"")).toreadonly()
-        return _core.from_memory(data, self._dtype, _floats.items(self._dtype, self._shape))
-
-    @property
-    def _null_count(self) -> int:
-        if not self._has_mask:
-            return 0
-        return _core.count_nulls(_core.address(self._buffers[(), MASK])[0], 0, math.prod(self._shape))
 
     def _source(self) -> Tuple[Any, ...]:
         if len(self._shape) != 1:
@@ -289,28 +272,20 @@ def copy_to_host(held: Any, stream: Any) -> Any:
     array = numpy.empty(view.nbytes, dtype="u1")
     address, count = _core.address(array)
     at = held._offset * view.itemsize if held.kind == COLUMN else 0
+    on = 0 if stream is None else int(stream)
     if count:
-        if stream is not None:
-            held._wait_ready(int(stream))
-        else:
-            held._wait_ready(0)
-        held._read(DATA, at, address, count, 0 if stream is None else int(stream))
+        held._wait_ready(on)
+        held._read(DATA, at, address, count, on)
     if view.dtype in _floats.FOREIGN:
         items = array.view(f"V{view.itemsize}").reshape(view.shape)
         return _floats.to_numpy(items, view.dtype)
     if view.dtype == "date32":  # of 64 bits in NumPy
         return array.view("i4").astype("M8[D]").reshape(view.shape)
-    if view.typestr:
-        return array.view(view.typestr).reshape(view.shape)
-    return array.view(f"V{view.itemsize}").reshape(view.shape)
+    return array.view(view.typestr or f"V{view.itemsize}").reshape(view.shape)
 
 
 def to_list(held: Any) -> List[Any]:
     """tolist() of any object but Bytes, on the host or on a GPU."""
-    if held._ordinal < 0:
-        return list(held.tolist())
-    if held.kind == TABLE:
-        return [dict(zip(held.names, row)) for row in zip(*(fetch(column).tolist() for column in held.values()))]
     return list(to_host(held).tolist())
 
 

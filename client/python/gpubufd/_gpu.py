@@ -7,7 +7,7 @@ from typing import Any, List, Optional, Tuple
 
 from . import _core, cuda
 from ._cuda_array import CudaArray
-from ._layout import ARRAY, CPU, DATA, GPUS, HOST, MASK, OFFSETS, TABLE, at_column
+from ._layout import COLUMN, CPU, GPUS, HOST, MASK, TABLE, at_column
 from ._nodes import Node, Piece, pieces_of, whole
 
 
@@ -108,22 +108,16 @@ def is_gpu_source(source: Tuple[Any, ...]) -> bool:
 
 def _of_held(value: Any) -> Found:
     """The pieces of an object that this package has opened."""
-    if value.kind == TABLE or value._child_count:
+    if value.kind in (COLUMN, TABLE):
         schema, array = value.__arrow_c_device_array__()
         return of_capsules((schema, [array]), value)
+    if value.ndim != 1:
+        raise ValueError(f"{value.name!r} has {value.ndim} axes, a column has one")
     value._wait_ready(0)
-    buffers = [value._buffer(which) for which in (DATA, MASK, OFFSETS)]
-    if value.kind == ARRAY:
-        if value.ndim != 1:
-            raise ValueError(f"{value.name!r} has {value.ndim} axes, a column has one")
-        buffers[0] = value._view()
-    data, mask, offsets = (0 if buffer is None else buffer.pointer for buffer in buffers)
-    at = value._offset
-    if value.kind == ARRAY:  # its View begins at its first element, a Node's data `offset` before
-        data -= at * value._view().itemsize
-    pairs = tuple(word.encode() for pair in value.metadata.items() for word in pair)
-    node = Node(value._dtype, value._length, offset=at, null_count=value._null_count, metadata=pairs or None,
-                device=value._ordinal, data=data, mask=mask, offsets=offsets, keep=value)
+    view, mask, at = value._view(), value._buffer(MASK), value._offset
+    # The View begins at its first element, a Node's data `offset` before.
+    node = Node(value._dtype, value._length, offset=at, null_count=value._null_count, device=value._ordinal,
+                data=view.pointer - at * view.itemsize, mask=0 if mask is None else mask.pointer, keep=value)
     return Found([whole(node)])
 
 

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import itertools
 import struct
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from . import _core, cuda
 from ._layout import COLUMN, CPU, DATA, GPUS, HOST, MASK, OFFSETS, TABLE, at_column
@@ -170,28 +170,22 @@ def _text_pairs(pairs: Optional[Tuple[bytes, ...]]) -> Optional[Tuple[bytes, ...
     return tuple(kept) or None
 
 
-def of_parts(source: Tuple[Any, ...], name: str = "") -> Node:
-    """The Node of a source (see _convert) that is in one piece."""
+def _told_of(source: Tuple[Any, ...], name: str) -> Tuple[Any, ...]:
+    """A source (see _convert) that is in one piece, as `_core.nodes` describes an array."""
     if len(source) == 2:
-        (node, _, _), = pieces_of(source)
-        node.name = name
-        return node
+        schema, arrays = source
+        told = _core.nodes(schema, *(arrays or [None]))
+        return (told[0], name, *told[2:])
     format_, length, null_count, buffers, children, dictionary = source[:6]
     addresses = [0 if b is None else _core.address(b)[0] for b in buffers]
-    told = (format_, name, length, 0, null_count, addresses, (), None, None)
-    node = of_arrow(told, HOST, source)
-    node.children = [of_parts(child, child_name) for child_name, child in children]
-    if dictionary is None:
-        return node
-    node.name = ""
-    return Node("dictionary", length, name=name, null_count=null_count,
-                children=[node, of_parts(dictionary)], keep=source)
+    below = tuple(_told_of(child, child_name) for child_name, child in children)
+    return (format_, name, length, 0, null_count, addresses, below, dictionary and _told_of(dictionary, ""), None)
 
 
 def pieces_of(source: Tuple[Any, ...]) -> List[Piece]:
     """A source as pieces of one type; there is at least one."""
     if len(source) != 2:
-        return [whole(of_parts(source))]
+        return [whole(of_arrow(_told_of(source, ""), HOST, source))]
     schema, arrays = source
     nodes = []
     for capsule in arrays or [None]:

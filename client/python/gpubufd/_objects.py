@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union, overload
 
-from . import _convert, _core, _fetch, _floats, _frames, _series, _values
+from . import _convert, _fetch, _floats, _frames, _series, _values
 from ._buffers import AsBytes, Buffers, Exchange, Validity
 from ._held import Parts, Rows
 from ._layout import CPU, CUDA, DATA, MASK, OFFSETS, ROCM, called, index_of

@@ -365,5 +365,5 @@ def _valid_values(column: Any) -> List[Any]:
     try:
         return _column_list(column)
     except (OverflowError, ValueError, IndexError):
-        parts = (column._slice(i, 1) for i in range(column._length))
-        return [_column_list(p)[0] if p._is_valid(0) else None for p in parts]
+        validity = column._validity()
+        return [_column_list(column._slice(i, 1))[0] if validity[i] else None for i in range(column._length)]

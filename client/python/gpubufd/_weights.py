@@ -14,7 +14,7 @@ import pathlib
 import threading
 from typing import Any, BinaryIO, Callable, Iterator, Mapping, Optional, Tuple
 
-from . import _bundle, _client, _convert, _core, _errors, _packing, _params, cuda
+from . import _bundle, _client, _convert, _errors, _packing, _params, cuda
 from ._client import Client, default_client
 from ._files import FilePath
 from ._layout import BUNDLE, DATA

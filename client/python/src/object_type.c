@@ -87,15 +87,6 @@ static PyObject *get_has_mask(PyObject *self, void *closure)
     return PyBool_FromLong(gpubuf_memory(object, GPUBUF_MASK, &mask) == 0);
 }
 
-static PyObject *object_is_valid(PyObject *self, PyObject *index)
-{
-    USE(object, self);
-    unsigned long long i = PyLong_AsUnsignedLongLong(index);
-    if (PyErr_Occurred())
-        return NULL;
-    return PyBool_FromLong(gpubuf_is_valid(object, i));
-}
-
 /* ---- parts ---- */
 
 static PyObject *part(PyObject *self, int status, struct gpubuf_object *view)
@@ -403,7 +394,6 @@ static PyGetSetDef getters[] = {
 static PyMethodDef methods[] = {
     {"release", object_release, METH_NOARGS,
      "Releases the object; more than once is fine. Arrays made of it keep the lease."},
-    {"_is_valid", object_is_valid, METH_O, NULL},
     {"_child", object_child, METH_O, NULL},
     {"_column", object_column, METH_O, NULL},
     {"_slice", object_slice, METH_VARARGS, NULL},
