@@ -52,7 +52,9 @@ int gpubuf_dispatch(struct gpubuf_client *client)
     gb_loop_clear(client);
     if (!client->end.lost.code)
         handled = exchange(client);
-    gb_deliver(client, false); /* a callback may open a cached lease, and so on for ever */
+    /* A callback may open a cached lease, and so on for ever: the next dispatch, for which the
+       program's loop is woken, goes on. If descriptors have run out nothing would wake it. */
+    gb_deliver(client, client->loop.set < 0);
     if (client->end.lost.code)
         handled = gb_report(client, &client->end.lost);
     gb_leave(client);
