@@ -181,24 +181,6 @@ def move(theirs, mine):
     return mine
 
 
-class Moved:
-    """An Arrow array taken out of its capsule, as a consumer keeps it."""
-
-    def __init__(self, owner):
-        schema, array = owner.__arrow_c_array__()
-        self.schema = move(struct_of(schema, Schema), Schema())
-        self.array = move(struct_of(array, Array), Array())
-
-    def child(self, i):
-        """Moves child i out; to be released by itself."""
-        return move(self.array.children[i][0], Array())
-
-    def release(self):
-        for mine in (self.array, self.schema):
-            if mine.release:
-                mine.release(mine)
-
-
 class Producer:
     """Offers batches of columns by `__arrow_c_stream__`, and the first by `__arrow_c_array__`.
 

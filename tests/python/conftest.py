@@ -35,7 +35,6 @@ _spec = importlib.util.spec_from_file_location("integration_conftest", INTEGRATI
 _module = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_module)
 Daemon = _module.Daemon
-SANITIZER = _module.SANITIZER
 
 
 def environment(**variables):

@@ -291,12 +291,13 @@ def test_export_outlives_all_else(client, daemon):
     """A moved child, released by itself, is the last thing that holds the lease."""
     client.put("t", {"a": [1, 2, 3], "b": ["x", "y", "z"]})
     other = gpubufd.connect(daemon.path, name="other")
-    moved = arrowc.Moved(other.get("t"))
-    del other
+    _, array = other.get("t").__arrow_c_array__()
+    moved = arrowc.move(arrowc.struct_of(array, arrowc.Array), arrowc.Array())
+    del other, array
     held = [lease for lease in client.leases("t") if lease["client"] == "other"]
     assert len(held) == 1
-    child = moved.child(0)
-    moved.release()
+    child = arrowc.move(moved.children[0][0], arrowc.Array())
+    moved.release(moved)
     assert [lease for lease in client.leases("t") if lease["client"] == "other"]
     assert arrowc.bytes_at(child.buffers[1], 24) == struct.pack("<3q", 1, 2, 3)
     child.release(child)
