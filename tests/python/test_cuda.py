@@ -10,13 +10,8 @@ import pytest
 from conftest import GPU_HEAD, REAL_GPU, environment, fake_only
 
 
-@pytest.fixture
-def run(gpu_run):
-    return gpu_run
-
-
-def test_put_from_the_host(run):
-    run(
+def test_put_from_the_host(gpu_run):
+    gpu_run(
         """
         values = np.arange(12, dtype="f4").reshape(3, 4)
         client.put("a", values, device="cuda:0")
@@ -30,8 +25,8 @@ def test_put_from_the_host(run):
     )
 
 
-def test_cuda_array_interface(run):
-    run(
+def test_cuda_array_interface(gpu_run):
+    gpu_run(
         """
         client.put("a", np.arange(12, dtype="f4").reshape(3, 4), device="cuda:0")
         a = client["a"][1:]
@@ -50,8 +45,8 @@ def test_cuda_array_interface(run):
     )
 
 
-def test_dlpack(run):
-    run(
+def test_dlpack(gpu_run):
+    gpu_run(
         """
         client.put("a", np.arange(6, dtype="i4"), device="cuda:0")
         a = client["a"]
@@ -76,8 +71,8 @@ def test_dlpack(run):
     )
 
 
-def test_nothing_of_the_host_is_offered(run):
-    run(
+def test_nothing_of_the_host_is_offered(gpu_run):
+    gpu_run(
         """
         client.put("t", {"x": [1, None, 3], "s": ["a", "b", "c"]}, device="cuda:0")
         t = client["t"]
@@ -99,8 +94,8 @@ def test_nothing_of_the_host_is_offered(run):
     )
 
 
-def test_arrow_device(run):
-    run(
+def test_arrow_device(gpu_run):
+    gpu_run(
         """
         client.put("t", {"x": np.arange(3), "y": np.arange(3.0)}, device="cuda:0")
         schema, array = client["t"][1:].__arrow_c_device_array__()
@@ -117,8 +112,8 @@ def test_arrow_device(run):
     )
 
 
-def test_strided_gpu_arrays(run):
-    run(
+def test_strided_gpu_arrays(gpu_run):
+    gpu_run(
         """
         mine = cuda.to_device(np.arange(24, dtype="i4").reshape(4, 6))
 
@@ -135,8 +130,8 @@ def test_strided_gpu_arrays(run):
     )
 
 
-def test_create_write_seal_on_a_stream(run):
-    run(
+def test_create_write_seal_on_a_stream(gpu_run):
+    gpu_run(
         """
         stream = cuda.Stream()
         staging = cuda.pinned(1000, "f8")
@@ -156,9 +151,9 @@ def test_create_write_seal_on_a_stream(run):
     )
 
 
-def test_share_mine_and_versions(run):
+def test_share_mine_and_versions(gpu_run):
     """The client holds a value until its name goes, and not only until one of the name's versions does."""
-    run(
+    gpu_run(
         """
         import weakref
 
@@ -176,8 +171,8 @@ def test_share_mine_and_versions(run):
     )
 
 
-def test_module_cuda(run):
-    run(
+def test_module_cuda(gpu_run):
+    gpu_run(
         """
         device = cuda.devices()[0]
         free, total = device.memory_info()
@@ -209,8 +204,8 @@ def test_module_cuda(run):
     )
 
 
-def test_events_tell_the_time(run):
-    run(
+def test_events_tell_the_time(gpu_run):
+    gpu_run(
         """
         stream = cuda.Stream()
         begin = stream.record(timing=True)
@@ -227,10 +222,10 @@ def test_events_tell_the_time(run):
 
 
 @fake_only
-def test_everything_is_given_back(run, tmp_path):
+def test_everything_is_given_back(gpu_run, tmp_path):
     """Each thing of the driver's with its last reference; pinned memory with the last array over it."""
     trace = tmp_path / "trace"
-    run(
+    gpu_run(
         """
         pinned = cuda.pinned((10, 10), "f4")
         part = pinned[3:, ::2]
@@ -250,14 +245,14 @@ def test_everything_is_given_back(run, tmp_path):
 
 
 @fake_only
-def test_each_error_has_its_cuda_name(run):
+def test_each_error_has_its_cuda_name(gpu_run):
     """A refusal of the driver is told with its name, its number, and the function."""
     for function, work in (("cuMemAlloc", "cuda.empty(10)"), ("cuStreamCreate", "cuda.Stream()"),
                            ("cuEventCreate", "cuda.Event()"), ("cuMemHostAlloc", "cuda.pinned(10)"),
                            ("cuMemGetInfo", "cuda.Device(0).memory_info()"),
                            ("cuMemcpyHtoDAsync", "cuda.to_device(np.arange(3))"),
                            ("cuStreamSynchronize", "cuda.Stream.of(None).synchronize()")):
-        run(
+        gpu_run(
             f"""
             error = None
             try:
@@ -271,8 +266,8 @@ def test_each_error_has_its_cuda_name(run):
         )
 
 
-def test_deferred_cleanup(run):
-    run(
+def test_deferred_cleanup(gpu_run):
+    gpu_run(
         """
         def used():
             free, total = cuda.Device(0).memory_info()
@@ -293,8 +288,8 @@ def test_deferred_cleanup(run):
     )
 
 
-def test_at_exit_and_in_a_child(run):
-    run(
+def test_at_exit_and_in_a_child(gpu_run):
+    gpu_run(
         """
         import os
         client.put("a", np.arange(3), device="cuda:0")
@@ -326,9 +321,9 @@ def test_without_a_driver():
     subprocess.run([sys.executable, "-c", program], env=environment(), check=True, timeout=60)
 
 
-def test_views_of_a_device_array(run):
+def test_views_of_a_device_array(gpu_run):
     """Each is what NumPy makes of the same key, and keeps the memory that it is of."""
-    run(
+    gpu_run(
         """
         values = np.arange(24, dtype="f4").reshape(2, 3, 4)
         for order in "CF":
@@ -367,8 +362,8 @@ def test_views_of_a_device_array(run):
     )
 
 
-def test_arrays_like_others(run):
-    run(
+def test_arrays_like_others(gpu_run):
+    gpu_run(
         """
         for order in "CF":
             model = cuda.empty((2, 3), "i2", order=order)
@@ -394,8 +389,8 @@ def test_arrays_like_others(run):
     )
 
 
-def test_arrays_that_exist_are_pinned_for_a_block(run):
-    run(
+def test_arrays_that_exist_are_pinned_for_a_block(gpu_run):
+    gpu_run(
         """
         values, other = np.arange(100_000.0), np.ones((300, 300), order="F")
         stream = cuda.Stream()

@@ -1,7 +1,5 @@
 """Pools: memory of an object that is being made, given out in pieces and published where it lies."""
 
-import textwrap
-
 import pytest
 from conftest import GPU_HEAD, ROOT, fake_only
 
@@ -40,7 +38,7 @@ def shown(bundle):
 
 @pytest.fixture
 def pool_run(gpu_run):
-    return lambda code, head=HEAD, **more: gpu_run(textwrap.dedent(code), head=head, **more)
+    return lambda code, head=HEAD: gpu_run(code, head=head)
 
 
 def test_pieces_are_given_out_to_the_thread_that_has_entered(pool_run):
