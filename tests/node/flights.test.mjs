@@ -68,6 +68,8 @@ test('published by Python, drawn and brushed in a browser', { skip, timeout: 180
   const take = name => page.drawn().then(() => page.shoot(path.join(pictures, `${name}.png`)))
   assert.equal(await status(), '200,000 of 200,000 flights')
   await take('light')
+  // A slow machine says more, and the plots stay where they are all the same.
+  await page.value("document.getElementById('source').firstChild.data = document.getElementById('source').textContent.replace(/\\d+ ms/, '1234567 ms')")
   const whole = await colored('scatter')
   assert.ok(whole > 20_000, `${whole} points`)
 
