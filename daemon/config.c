@@ -27,31 +27,39 @@ static int set_mode(void *at, const char *value, struct gb_error *error)
     return 0;
 }
 
+/* Reads "50%" into *percent, or a size into *bytes; the other is 0 then. `such`: what the sentence
+   of an error shows as one. */
+static int read_share(const char *value, const char *size, const char *such, uint64_t *bytes,
+                      unsigned *percent, struct gb_error *error)
+{
+    char *end;
+    unsigned long number = strtoul(size, &end, 10);
+
+    *percent = 0;
+    *bytes = 0;
+    if (isdigit((unsigned char)*size) && strcmp(end, "%") == 0) {
+        if (number < 1 || number > 100)
+            return gb_fail(error, GPUBUF_E_INVALID, "%s: expected 1%% to 100%%", value);
+        *percent = (unsigned)number;
+        return 0;
+    }
+    if (gb_size_parse(size, bytes) && *bytes > 0)
+        return 0;
+    return gb_fail(error, GPUBUF_E_INVALID, "%s: \"%s\" is no size; expected one such as %s", value,
+                   size, such);
+}
+
 /* Splits "cuda:0:50%" into the device and its share; half of the device if none is said. */
 static int read_spec(const char *value, struct gb_device_spec *spec, struct gb_error *error)
 {
     size_t id_length = gb_device_id_length(value);
     const char *size = value[id_length] ? value + id_length + 1 : "50%";
-    char *end;
 
     if (id_length == 0 || id_length >= sizeof(spec->id))
         return gb_fail(error, GPUBUF_E_INVALID, "\"%s\" names no device", value);
     memcpy(spec->id, value, id_length);
     spec->id[id_length] = '\0';
-    if (isdigit((unsigned char)*size)) {
-        unsigned long percent = strtoul(size, &end, 10);
-
-        if (strcmp(end, "%") == 0) {
-            if (percent < 1 || percent > 100)
-                return gb_fail(error, GPUBUF_E_INVALID, "%s: expected 1%% to 100%%", value);
-            spec->percent = (unsigned)percent;
-            return 0;
-        }
-    }
-    if (!gb_size_parse(size, &spec->bytes) || spec->bytes == 0)
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "%s: \"%s\" is no size; expected one such as 512M, 2G or 50%%", value, size);
-    return 0;
+    return read_share(value, size, "512M, 2G or 50%", &spec->bytes, &spec->percent, error);
 }
 
 /* Says how the device was given, for what is found to be wrong when it is opened. */
@@ -94,26 +102,14 @@ static int set_device(void *at, const char *value, struct gb_error *error)
     return r;
 }
 
-/* "8G", or "25%": then *percent, and else it is 0. */
 static int read_budget(const char *value, const char *size, uint64_t *bytes, unsigned *percent,
                        struct gb_error *error)
 {
-    char *end;
-    unsigned long number = strtoul(size, &end, 10);
+    int r = read_share(value, size, "8G or 25%", bytes, percent, error);
 
-    *percent = 0;
-    if (isdigit((unsigned char)*size) && strcmp(end, "%") == 0) {
-        if (number < 1 || number > 100)
-            return gb_fail(error, GPUBUF_E_INVALID, "%s: expected 1%% to 100%%", value);
-        *percent = (unsigned)number;
-        return 0;
-    }
-    if (!gb_size_parse(size, bytes))
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "%s: \"%s\" is no size; expected one such as 8G or 25%%", value, size);
-    if (*bytes < GB_TIER_LEAST)
+    if (r == 0 && !*percent && *bytes < GB_TIER_LEAST)
         return gb_fail(error, GPUBUF_E_INVALID, "%s: a tier needs at least 2M", value);
-    return 0;
+    return r;
 }
 
 static int set_host_tier(struct gb_config *config, const char *value, struct gb_error *error)

@@ -221,10 +221,16 @@ void gb_cuda_copier_forget(struct gb_cuda_copier *copier, int fd)
 
 /* ---- copies ---- */
 
-int gb_cuda_copy(struct gb_cuda_copier *copier, enum gb_direction direction,
-                 const struct gb_memory *memory, uint64_t segment_bytes, uint64_t offset, void *own,
-                 uint64_t bytes, struct gb_error *error)
+static struct gb_cuda_copier *copier_of(struct gb_device *gpu)
 {
+    return &((struct gb_gpu *)gpu)->copier;
+}
+
+int gb_cuda_copy(struct gb_device *gpu, enum gb_direction direction, const struct gb_memory *memory,
+                 uint64_t segment_bytes, uint64_t offset, void *own, uint64_t bytes,
+                 struct gb_error *error)
+{
+    struct gb_cuda_copier *copier = copier_of(gpu);
     const struct gb_cuda *cuda = copier->cuda;
     CUstream stream;
     CUdeviceptr address = 0;
@@ -268,9 +274,9 @@ static CUresult await(const struct gb_cuda *cuda, const struct gb_cuda_lane *lan
     return result == CUDA_ERROR_NOT_READY ? cuda->cuEventSynchronize(lane->done) : result;
 }
 
-int gb_cuda_settle(struct gb_cuda_copier *copier, enum gb_direction direction,
-                   struct gb_error *error)
+int gb_cuda_settle(struct gb_device *gpu, enum gb_direction direction, struct gb_error *error)
 {
+    struct gb_cuda_copier *copier = copier_of(gpu);
     const struct gb_cuda *cuda = copier->cuda;
     CUresult result;
     int r = enter(copier, error);
@@ -286,8 +292,9 @@ int gb_cuda_settle(struct gb_cuda_copier *copier, enum gb_direction direction,
     return r;
 }
 
-int gb_cuda_pin(struct gb_cuda_copier *copier, void *own, uint64_t bytes, struct gb_error *error)
+int gb_cuda_pin(struct gb_device *gpu, void *own, uint64_t bytes, struct gb_error *error)
 {
+    struct gb_cuda_copier *copier = copier_of(gpu);
     CUresult result;
     int r = enter(copier, error);
 
@@ -301,8 +308,9 @@ int gb_cuda_pin(struct gb_cuda_copier *copier, void *own, uint64_t bytes, struct
                         (unsigned long long)bytes);
 }
 
-void gb_cuda_unpin(struct gb_cuda_copier *copier, void *own)
+void gb_cuda_unpin(struct gb_device *gpu, void *own)
 {
+    struct gb_cuda_copier *copier = copier_of(gpu);
     struct gb_error error;
 
     if (enter(copier, &error) < 0)

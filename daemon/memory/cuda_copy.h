@@ -25,18 +25,23 @@ struct gb_cuda_copier {
     } lanes[GB_DIRECTIONS];
 };
 
+/* The beginning of a GPU's struct gb_device, by which the copier's functions know it. */
+struct gb_gpu {
+    struct gb_device base;
+    struct gb_cuda_copier copier;
+};
+
 int gb_cuda_copier_init(struct gb_cuda_copier *copier, const struct gb_cuda *cuda, CUdevice device);
 void gb_cuda_copier_end(struct gb_cuda_copier *copier);
-
-/* As the operations of struct gb_device_ops. */
-int gb_cuda_copy(struct gb_cuda_copier *copier, enum gb_direction direction,
-                 const struct gb_memory *memory, uint64_t segment_bytes, uint64_t offset, void *own,
-                 uint64_t bytes, struct gb_error *error);
-int gb_cuda_settle(struct gb_cuda_copier *copier, enum gb_direction direction,
-                   struct gb_error *error);
-int gb_cuda_pin(struct gb_cuda_copier *copier, void *own, uint64_t bytes, struct gb_error *error);
-void gb_cuda_unpin(struct gb_cuda_copier *copier, void *own);
 /* The descriptor is about to be closed: closes its window, which would keep the memory. */
 void gb_cuda_copier_forget(struct gb_cuda_copier *copier, int fd);
+
+/* Operations of struct gb_device_ops, of a GPU. */
+int gb_cuda_copy(struct gb_device *gpu, enum gb_direction direction, const struct gb_memory *memory,
+                 uint64_t segment_bytes, uint64_t offset, void *own, uint64_t bytes,
+                 struct gb_error *error);
+int gb_cuda_settle(struct gb_device *gpu, enum gb_direction direction, struct gb_error *error);
+int gb_cuda_pin(struct gb_device *gpu, void *own, uint64_t bytes, struct gb_error *error);
+void gb_cuda_unpin(struct gb_device *gpu, void *own);
 
 #endif

@@ -95,8 +95,3 @@ uint64_t gb_device_lacks(const struct gb_device *device, uint64_t bytes)
         bytes = (bytes + unit - 1) / unit * unit;
     return stays + bytes > device->capacity ? stays + bytes - device->capacity : 0;
 }
-
-bool gb_device_may_fit(const struct gb_device *device, uint64_t bytes)
-{
-    return gb_device_lacks(device, bytes) == 0;
-}

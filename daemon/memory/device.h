@@ -182,7 +182,4 @@ uint64_t gb_device_retained(const struct gb_device *device);
 uint64_t gb_device_free_bytes(const struct gb_device *device);
 /* How many bytes would be missing for an object of `bytes`, even if all left that may leave. */
 uint64_t gb_device_lacks(const struct gb_device *device, uint64_t bytes);
-/* Whether `bytes` would have room if everything left the device that may leave it. */
-bool gb_device_may_fit(const struct gb_device *device, uint64_t bytes);
-
 #endif

@@ -19,13 +19,12 @@
 #define START_TRIES 30
 
 struct cuda_device {
-    struct gb_device base;
+    struct gb_gpu gpu;
     const struct gb_cuda *cuda;
     CUdevice device;
     CUmemAllocationProp properties; /* of memory for share=fd */
     size_t total;                   /* bytes of the GPU's memory */
     bool can_fd, can_ipc;
-    struct gb_cuda_copier copier;
     /* The mover's own. */
     CUcontext context; /* NULL: none */
     uint64_t context_users;
@@ -66,12 +65,12 @@ static int create_fd(struct cuda_device *device, uint64_t bytes, struct gb_memor
 
     if (result != CUDA_SUCCESS)
         return gb_cuda_fail(error, cuda, result, "making a segment of %" PRIu64 " bytes on %s",
-                            bytes, device->base.id);
+                            bytes, device->gpu.base.id);
     result = cuda->cuMemExportToShareableHandle(&fd, handle,
                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     cuda->cuMemRelease(handle); /* from now on the descriptor keeps the memory */
     if (result != CUDA_SUCCESS)
-        return gb_cuda_fail(error, cuda, result, "exporting a segment of %s", device->base.id);
+        return gb_cuda_fail(error, cuda, result, "exporting a segment of %s", device->gpu.base.id);
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     *memory = (struct gb_memory){.kind = GB_HANDLE_CUDA_FD, .write_fd = fd, .read_fd = fd};
     return 0;
@@ -119,7 +118,7 @@ static int check_import(struct cuda_device *device, CUmemGenericAllocationHandle
         return gb_cuda_fail(error, cuda, result, "looking at registered memory");
     if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         properties.location.id != device->device)
-        return gb_fail(error, GPUBUF_E_INVALID, "the memory is not on %s", device->base.id);
+        return gb_fail(error, GPUBUF_E_INVALID, "the memory is not on %s", device->gpu.base.id);
     return check_size(cuda, handle, bytes, error);
 }
 
@@ -131,11 +130,11 @@ static int adopt_fd(struct cuda_device *device, int fd, uint64_t bytes, struct g
     CUresult result;
     int r, copy;
 
-    if (bytes % device->base.granularity != 0)
+    if (bytes % device->gpu.base.granularity != 0)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "bytes: %" PRIu64 " is no multiple of %" PRIu64
                        ", as memory of cuMemCreate has",
-                       bytes, device->base.granularity);
+                       bytes, device->gpu.base.granularity);
     result = cuda->cuMemImportFromShareableHandle(&handle, (void *)(uintptr_t)fd,
                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     if (is_clients_fault(result))
@@ -184,7 +183,7 @@ static int enter_context(struct cuda_device *device, struct gb_error *error)
     if (result == CUDA_SUCCESS)
         return 0;
     drop_context(device);
-    return gb_cuda_fail(error, cuda, result, "making a context on %s", device->base.id);
+    return gb_cuda_fail(error, cuda, result, "making a context on %s", device->gpu.base.id);
 }
 
 static void leave_context(struct cuda_device *device)
@@ -222,7 +221,7 @@ static int create_ipc(struct cuda_device *device, uint64_t bytes, struct gb_memo
     if (result != CUDA_SUCCESS)
         return gb_cuda_fail(error, cuda, result,
                             "making a segment of %" PRIu64 " bytes for share=ipc on %s", bytes,
-                            device->base.id);
+                            device->gpu.base.id);
     return 0;
 }
 
@@ -241,7 +240,7 @@ static void destroy_ipc(struct cuda_device *device, struct gb_memory *memory)
     if (r == 0) {
         result = cuda->cuMemFree(memory->pointer);
         if (result != CUDA_SUCCESS)
-            r = gb_cuda_fail(&error, cuda, result, "freeing a segment of %s", device->base.id);
+            r = gb_cuda_fail(&error, cuda, result, "freeing a segment of %s", device->gpu.base.id);
         leave_context(device);
     }
     if (r < 0)
@@ -291,7 +290,7 @@ static void cuda_destroy(struct gb_device *base, struct gb_memory *memory)
     if (memory->kind == GB_HANDLE_CUDA_IPC) {
         destroy_ipc(device, memory);
     } else if (memory->write_fd >= 0) {
-        gb_cuda_copier_forget(&device->copier, memory->write_fd);
+        gb_cuda_copier_forget(&device->gpu.copier, memory->write_fd);
         close(memory->write_fd);
     }
     memory->write_fd = memory->read_fd = -1;
@@ -308,32 +307,9 @@ static int cuda_restore(const struct gb_device *device, enum gb_handle_kind kind
     return 0;
 }
 
-static int cuda_copy(struct gb_device *base, enum gb_direction direction,
-                     const struct gb_memory *memory, uint64_t segment_bytes, uint64_t offset,
-                     void *own, uint64_t bytes, struct gb_error *error)
-{
-    return gb_cuda_copy(&((struct cuda_device *)base)->copier, direction, memory, segment_bytes,
-                        offset, own, bytes, error);
-}
-
-static int cuda_settle(struct gb_device *base, enum gb_direction direction, struct gb_error *error)
-{
-    return gb_cuda_settle(&((struct cuda_device *)base)->copier, direction, error);
-}
-
-static int cuda_pin(struct gb_device *base, void *own, uint64_t bytes, struct gb_error *error)
-{
-    return gb_cuda_pin(&((struct cuda_device *)base)->copier, own, bytes, error);
-}
-
-static void cuda_unpin(struct gb_device *base, void *own)
-{
-    gb_cuda_unpin(&((struct cuda_device *)base)->copier, own);
-}
-
 static void cuda_end(struct gb_device *base)
 {
-    gb_cuda_copier_end(&((struct cuda_device *)base)->copier);
+    gb_cuda_copier_end(&((struct gb_gpu *)base)->copier);
     free(base);
 }
 
@@ -386,16 +362,16 @@ static int read_abilities(struct cuda_device *device, struct gb_error *error)
         attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
     /* Integrated GPUs (Tegra) share events that way, but no memory. */
     device->can_ipc = !attribute(device, CU_DEVICE_ATTRIBUTE_INTEGRATED);
-    device->base.granularity = 2u << 20;
+    device->gpu.base.granularity = 2u << 20;
     if (!device->can_fd)
         return 0;
     result = cuda->cuMemGetAllocationGranularity(&granularity, &device->properties,
                                                  CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     if (result != CUDA_SUCCESS)
         return gb_cuda_fail(error, cuda, result, "asking for the granularity of %s",
-                            device->base.id);
-    if (granularity > device->base.granularity)
-        device->base.granularity = granularity;
+                            device->gpu.base.id);
+    if (granularity > device->gpu.base.granularity)
+        device->gpu.base.granularity = granularity;
     return 0;
 }
 
@@ -405,16 +381,16 @@ static int describe(struct cuda_device *device, int ordinal, struct gb_error *er
     CUresult result = cuda->cuDeviceGet(&device->device, ordinal);
 
     if (result == CUDA_SUCCESS)
-        result = gb_cuda_device_id(cuda, device->device, device->base.id);
+        result = gb_cuda_device_id(cuda, device->device, device->gpu.base.id);
     if (result == CUDA_SUCCESS)
-        result =
-            cuda->cuDeviceGetName(device->base.name, sizeof(device->base.name) - 1, device->device);
+        result = cuda->cuDeviceGetName(device->gpu.base.name, sizeof(device->gpu.base.name) - 1,
+                                       device->device);
     if (result == CUDA_SUCCESS)
         result = cuda->cuDeviceTotalMem(&device->total, device->device);
     if (result != CUDA_SUCCESS)
         return gb_cuda_fail(error, cuda, result, "looking at GPU %d", ordinal);
-    snprintf(device->base.alias, sizeof(device->base.alias), "%s:%d", device->base.ops->kind,
-             ordinal);
+    snprintf(device->gpu.base.alias, sizeof(device->gpu.base.alias), "%s:%d",
+             device->gpu.base.ops->kind, ordinal);
     return read_abilities(device, error);
 }
 
@@ -426,11 +402,11 @@ static int open_ordinal(const struct gb_cuda *cuda, int ordinal, struct cuda_dev
 
     if (!device)
         return gb_fail_memory(error);
-    device->base.can_block = true;
+    device->gpu.base.can_block = true;
     device->cuda = cuda;
-    device->base.ops = cuda->driver == GB_HIP ? &gb_device_hip : &gb_device_cuda;
+    device->gpu.base.ops = cuda->driver == GB_HIP ? &gb_device_hip : &gb_device_cuda;
     r = describe(device, ordinal, error);
-    if (r == 0 && gb_cuda_copier_init(&device->copier, cuda, device->device) < 0)
+    if (r == 0 && gb_cuda_copier_init(&device->gpu.copier, cuda, device->device) < 0)
         r = gb_fail_memory(error);
     if (r < 0) {
         free(device);
@@ -472,11 +448,11 @@ static int append(const struct gb_device_spec *spec, struct cuda_device *device,
 {
     if (*count == GB_DEVICES)
         return gb_fail(error, GPUBUF_E_INVALID, "more than %d devices", GB_DEVICES);
-    if (has(devices, *count, device->base.id))
-        return gb_fail(error, GPUBUF_E_INVALID, "%s is given twice", device->base.id);
-    if (gb_device_spec_capacity(spec, device->total, &device->base.capacity, error) < 0)
+    if (has(devices, *count, device->gpu.base.id))
+        return gb_fail(error, GPUBUF_E_INVALID, "%s is given twice", device->gpu.base.id);
+    if (gb_device_spec_capacity(spec, device->total, &device->gpu.base.capacity, error) < 0)
         return GPUBUF_E_INVALID;
-    devices[(*count)++] = &device->base;
+    devices[(*count)++] = &device->gpu.base;
     return 0;
 }
 
@@ -518,11 +494,11 @@ static int cuda_open(const struct gb_device_spec *spec, struct gb_device **devic
         r = open_ordinal(cuda, ordinal, &device, error);
         if (r < 0)
             return r;
-        meant = means(spec, &device->base);
+        meant = means(spec, &device->gpu.base);
         if (meant)
             r = append(spec, device, devices, count, error);
         if (!meant || r < 0)
-            cuda_end(&device->base);
+            cuda_end(&device->gpu.base);
         if (r < 0)
             return r;
     }
@@ -538,8 +514,8 @@ static int cuda_open(const struct gb_device_spec *spec, struct gb_device **devic
     {                                                                                              \
         .kind = (kind_name), .numbered = true, .is_meant = (function), .open = cuda_open,          \
         .can_share = cuda_can_share, .create = cuda_create, .adopt = cuda_adopt,                   \
-        .destroy = cuda_destroy, .restore = cuda_restore, .copy = cuda_copy,                       \
-        .settle = cuda_settle, .pin = cuda_pin, .unpin = cuda_unpin, .end = cuda_end,              \
+        .destroy = cuda_destroy, .restore = cuda_restore, .copy = gb_cuda_copy,                    \
+        .settle = gb_cuda_settle, .pin = gb_cuda_pin, .unpin = gb_cuda_unpin, .end = cuda_end,     \
     }
 
 const struct gb_device_ops gb_device_cuda = GPU_OPS("cuda", cuda_is_meant);

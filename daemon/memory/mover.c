@@ -16,12 +16,11 @@ struct gb_mover {
 
 static struct gb_job *take_first(struct gb_link *list)
 {
-    struct gb_link *link = list->next;
+    struct gb_job *job = GB_LIST_FIRST(list, struct gb_job, link);
 
-    if (gb_list_empty(list))
-        return NULL;
-    gb_list_remove(link);
-    return GB_CONTAINER(link, struct gb_job, link);
+    if (job)
+        gb_list_remove(&job->link);
+    return job;
 }
 
 static void run(void *arg)

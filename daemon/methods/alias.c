@@ -180,8 +180,7 @@ static int check_text(struct gb_call *call, const struct gb_object *object)
 }
 
 static int finish(struct gb_call *call, const struct alias_params *params, struct gb_object *source,
-                  unsigned mode, struct aliasing *aliasing, const struct gb_writer *text,
-                  struct gb_writer *room)
+                  unsigned mode, struct aliasing *aliasing)
 {
     struct gb_object *object = make_alias(call, params, source, mode, &aliasing->layout);
     int r;
@@ -190,7 +189,8 @@ static int finish(struct gb_call *call, const struct alias_params *params, struc
         return call->error.code;
     r = gb_object_title(call, object, &params->label, params->keep, &params->scope);
     if (r == 0)
-        r = gb_object_render(object, text, call->server->registry.next_version, room, &call->error);
+        r = gb_object_render(object, call->layout, call->server->registry.next_version, call->text,
+                             &call->error);
     if (r == 0)
         r = check_text(call, object);
     return gb_object_publish(call, object, r, params->replace);
@@ -239,7 +239,7 @@ static int end_alias(struct gb_call *call, void *state)
         call->error = task->error;
         return task->r;
     }
-    return finish(call, params, source, mode, aliasing, &task->layout, &task->text);
+    return finish(call, params, source, mode, aliasing);
 }
 
 static int handle_alias(struct gb_call *call, const void *p)
@@ -248,7 +248,6 @@ static int handle_alias(struct gb_call *call, const void *p)
     struct aliasing *aliasing;
     struct gb_object *source = NULL;
     struct gb_search search = {.device = NULL};
-    struct gb_writer text, room;
     unsigned mode = 0;
     int r = gb_object_check_name(call, &params->name, params->replace);
 
@@ -271,13 +270,8 @@ static int handle_alias(struct gb_call *call, const void *p)
         return r;
     if (call->task)
         return gb_call_go_on(call, work, end_alias, aliasing);
-    gb_writer_init(&text, 0);
-    gb_writer_init(&room, 0);
-    r = narrow(params, aliasing, call->pool, &text, &call->error);
-    if (r == 0)
-        r = finish(call, params, source, mode, aliasing, &text, &room);
-    gb_writer_end(&text);
-    return r;
+    r = narrow(params, aliasing, call->pool, call->layout, &call->error);
+    return r < 0 ? r : finish(call, params, source, mode, aliasing);
 }
 
 const struct gb_method gb_method_alias = {

@@ -21,6 +21,14 @@ int gb_call_empty(struct gb_call *call)
     return GB_DONE;
 }
 
+int gb_call_version(struct gb_call *call, uint64_t version)
+{
+    gb_call_begin_result(call);
+    GB_WRITE_UINT(call->writer, "{\"version\":", version);
+    gb_write_char(call->writer, '}');
+    return GB_DONE;
+}
+
 int gb_call_fail_name(struct gb_call *call, int code, const struct gb_string *name,
                       const char *format, ...)
 {

@@ -37,6 +37,8 @@ struct gb_call {
     struct gb_string id; /* as the message spells it */
     struct gb_pool *pool;
     struct gb_writer *writer; /* empty; a result is written here */
+    struct gb_writer *layout; /* for a written layout; a task's has the one that the worker wrote */
+    struct gb_writer *text;   /* empty; room for an object's text */
     struct gb_wait *wait;     /* the request has waited before; NULL on the first try */
     bool last_try;            /* its time is up: it must be answered now */
     struct gb_task *task;     /* if it does not end in one turn (task.h); else NULL */
@@ -93,8 +95,9 @@ struct gb_method {
 extern const struct gb_path gb_params_path;
 
 void gb_call_begin_result(struct gb_call *call); /* {"…","result": */
-/* An empty result. */
+/* An empty result; and one that has a version. */
 int gb_call_empty(struct gb_call *call);
+int gb_call_version(struct gb_call *call, uint64_t version);
 /* gb_fail(), with the object's name in data.name. */
 int gb_call_fail_name(struct gb_call *call, int code, const struct gb_string *name,
                       const char *format, ...) __attribute__((format(printf, 4, 5)));

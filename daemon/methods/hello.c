@@ -277,7 +277,7 @@ static int handle_hello(struct gb_call *call, const void *p)
     gb_write_uint(call->writer, call->session->id);
     gb_write_char(call->writer, ',');
     write_devices(call);
-    gb_write_format(call->writer, ",\"evict\":\"%s\",", gb_evict_name(server->evict));
+    gb_write_format(call->writer, ",\"evict\":\"%s\",", gb_evict_names[server->evict]);
     write_limits(call);
     if (call->reply_fd_count > 0)
         gb_write_format(call->writer, ",\"cache\":{\"fd\":0,\"slots\":%u,\"pulse\":1}",

@@ -49,11 +49,10 @@ static size_t find_method(const struct gb_string *name)
 
 /* ---- one request ---- */
 
-static void close_fds(int *fds, unsigned count)
+static void close_reply_fds(struct gb_call *call)
 {
-    for (unsigned i = 0; i < count; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
+    while (call->reply_fd_count > 0)
+        close(call->reply_fds[--call->reply_fd_count]);
 }
 
 static void read_message(struct gb_message *message, const char *line, size_t length,
@@ -130,8 +129,7 @@ static void answer(struct gb_call *call, int r)
                            GB_LOG_TEXT("method", call->method ? call->method->name : ""),
                            GB_LOG_NUMBER("pid", call->session->pid),
                            GB_LOG_TEXT("why", call->error.message));
-        close_fds(call->reply_fds, call->reply_fd_count);
-        call->reply_fd_count = 0;
+        close_reply_fds(call);
         gb_writer_reset(call->writer);
         if (call->id.text || !call->method)
             gb_rpc_write_error(call->writer, call->id, &call->error);
@@ -140,8 +138,7 @@ static void answer(struct gb_call *call, int r)
         if (call->method->flags & GB_METHOD_KEEPS)
             gb_session_hold_back(call->session);
     } else {
-        close_fds(call->reply_fds, call->reply_fd_count);
-        call->reply_fd_count = 0;
+        close_reply_fds(call);
         return;
     }
     call->writer->failed |= call->writer->length > GB_LIMIT(line_bytes);
@@ -175,6 +172,9 @@ static void call_init(struct gb_call *call, struct gb_session *session,
     call->since_ns = task ? task->since_ns : 0;
     call->pool = task ? &task->pool : &server->workspace.pool;
     call->writer = &server->workspace.writer;
+    call->layout = task ? &task->layout : &server->workspace.layout;
+    call->text = task ? &task->text : &server->workspace.text;
+    gb_writer_reset(call->text);
     call->id = message->request.id;
     call->method = message->method;
     call->index = message->index;

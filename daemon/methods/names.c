@@ -117,16 +117,12 @@ static void pass(struct name_walk *walk, const struct gb_object *object)
 static void write_one(struct gb_call *call, const struct gb_object *object, bool placements,
                       uint64_t *count)
 {
-    uint64_t now = call->server->registry.now_ms;
-
     if (!gb_session_may_read(call->session, object))
         return;
     if ((*count)++ > 0)
         gb_write_char(call->writer, ',');
-    if (placements)
-        gb_object_write_placed(call->writer, object, now);
-    else
-        gb_object_write_idle(call->writer, object, false, now);
+    gb_object_write(call->writer, object, GB_WITH_IDLE | (placements ? GB_WITH_PLACES : 0),
+                    call->server->registry.now_ms);
 }
 
 /* The most versions of a name that are looked at, since leases may keep any number. The answer has

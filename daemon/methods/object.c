@@ -75,9 +75,7 @@ static int check_final(struct gb_call *call, bool final, struct gb_domain_key *k
 
 static int read_evict(struct gb_call *call, const struct gb_string *text, enum gb_evict *evict)
 {
-    static const char *const names[] = {
-        [GB_EVICT_SPILL] = "spill", [GB_EVICT_DROP] = "drop", [GB_EVICT_KEEP] = "keep", NULL};
-    int r = gb_call_choose(call, "evict", text, (int)call->server->evict, names);
+    int r = gb_call_choose(call, "evict", text, (int)call->server->evict, gb_evict_names);
 
     if (r >= 0)
         *evict = (enum gb_evict)r;
@@ -152,11 +150,9 @@ static void write_layout(struct gb_task *task)
     gb_task_make_room(task);
 }
 
-/* Makes the object of the storage, whose reference it takes in any case. `text` is the written
-   layout; `room` is memory for the object's text. */
+/* Makes the object of the storage, whose reference it takes in any case. Its layout is written. */
 static int make(struct gb_call *call, const struct gb_creation *creation,
-                struct gb_storage *storage, struct gb_unsealed **unsealed,
-                const struct gb_writer *text, struct gb_writer *room)
+                struct gb_storage *storage, struct gb_unsealed **unsealed)
 {
     const struct gb_create_params *params = call->message->params;
     struct gb_registry *registry = &call->server->registry;
@@ -171,8 +167,8 @@ static int make(struct gb_call *call, const struct gb_creation *creation,
     object->by_session = creation->search.placing.adoptions != NULL;
     r = gb_object_title(call, object, &params->label, params->keep, &params->scope);
     if (r == 0)
-        r = gb_object_render(object, text, creation->named ? registry->next_version : 0, room,
-                             &call->error);
+        r = gb_object_render(object, call->layout, creation->named ? registry->next_version : 0,
+                             call->text, &call->error);
     if (r == 0)
         return creation->make(call, object, unsealed);
     gb_object_discard(registry, object);
@@ -193,7 +189,7 @@ static int end_creation(struct gb_call *call, void *state)
     if (r < 0)
         return r;
     task->storage = NULL;
-    return make(call, creation, storage, &task->unsealed, &task->layout, &task->text);
+    return make(call, creation, storage, &task->unsealed);
 }
 
 static int go_on(struct gb_call *call, const struct gb_creation *creation,
@@ -201,23 +197,18 @@ static int go_on(struct gb_call *call, const struct gb_creation *creation,
 {
     struct gb_storage *storage = creation->search.placing.storage;
     struct gb_creation *kept;
-    struct gb_writer text, room;
-    int r;
 
-    if (call->task) {
-        call->task->storage = storage;
-        kept = gb_pool_alloc(call->pool, sizeof(*kept));
-        if (!kept)
-            return gb_call_no_memory(call);
-        *kept = *creation;
-        return gb_call_go_on(call, write_layout, end_creation, kept);
+    if (!call->task) {
+        gb_writer_reset(call->layout);
+        gb_layout_write(call->layout, &(*unsealed)->layout, GB_LAYOUT_REPLY);
+        return make(call, creation, storage, unsealed);
     }
-    gb_writer_init(&text, 0);
-    gb_writer_init(&room, 0);
-    gb_layout_write(&text, &(*unsealed)->layout, GB_LAYOUT_REPLY);
-    r = make(call, creation, storage, unsealed, &text, &room);
-    gb_writer_end(&text);
-    return r;
+    call->task->storage = storage;
+    kept = gb_pool_alloc(call->pool, sizeof(*kept));
+    if (!kept)
+        return gb_call_no_memory(call);
+    *kept = *creation;
+    return gb_call_go_on(call, write_layout, end_creation, kept);
 }
 
 int gb_creation_end(struct gb_call *call, const struct gb_creation *creation, int placed,
@@ -283,8 +274,10 @@ int gb_object_title(struct gb_call *call, struct gb_object *object, const struct
 
     if (r == 0)
         r = gb_call_scope(call, scope, &object->cluster);
-    if (r == 0)
-        gb_object_entitle(object, &json, (unsigned)keep);
+    if (r == 0) {
+        object->label = json;
+        object->keep = (unsigned)keep;
+    }
     return r;
 }
 
@@ -304,8 +297,5 @@ int gb_object_publish(struct gb_call *call, struct gb_object *object, int r, boo
         gb_object_discard(registry, object);
         return r;
     }
-    gb_call_begin_result(call);
-    GB_WRITE_UINT(call->writer, "{\"version\":", object->version);
-    gb_write_char(call->writer, '}');
-    return GB_DONE;
+    return gb_call_version(call, object->version);
 }

@@ -13,6 +13,20 @@ struct gb_create_params {
     uint64_t ttl_ms, wait_ms, keep;
 };
 
+/* The parameters that both have. */
+#define GB_CREATION_FIELDS                                                                         \
+    GB_FIELD(struct gb_create_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),             \
+        GB_FIELD(struct gb_create_params, layout, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),       \
+        GB_FIELD(struct gb_create_params, device, GB_FIELD_STRING, 0, 0, 64),                      \
+        GB_FIELD(struct gb_create_params, share, GB_FIELD_STRING, 0, 0, 0),                        \
+        GB_FIELD(struct gb_create_params, mode, GB_FIELD_STRING, 0, 0, 0),                         \
+        GB_FIELD(struct gb_create_params, replace, GB_FIELD_BOOL, 0, 0, 0),                        \
+        GB_FIELD(struct gb_create_params, ttl_ms, GB_FIELD_UINT, 0, 0, 0),                         \
+        GB_FIELD(struct gb_create_params, evict, GB_FIELD_STRING, 0, 0, 0),                        \
+        GB_TITLE_FIELDS(struct gb_create_params),                                                  \
+        GB_FIELD(struct gb_create_params, live, GB_FIELD_BOOL, 0, 0, 0),                           \
+        GB_FIELD(struct gb_create_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms))
+
 /* The checked parameters. */
 struct gb_creation {
     struct gb_domain_key key;

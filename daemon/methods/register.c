@@ -5,18 +5,8 @@
 #include "daemon/methods/space.h"
 
 static const struct gb_field register_fields[] = {
-    GB_FIELD(struct gb_create_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
-    GB_FIELD(struct gb_create_params, layout, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
+    GB_CREATION_FIELDS,
     GB_FIELD(struct gb_create_params, handles, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 1, GB_LIMIT(fds)),
-    GB_FIELD(struct gb_create_params, device, GB_FIELD_STRING, 0, 0, 64),
-    GB_FIELD(struct gb_create_params, share, GB_FIELD_STRING, 0, 0, 0),
-    GB_FIELD(struct gb_create_params, mode, GB_FIELD_STRING, 0, 0, 0),
-    GB_FIELD(struct gb_create_params, replace, GB_FIELD_BOOL, 0, 0, 0),
-    GB_FIELD(struct gb_create_params, ttl_ms, GB_FIELD_UINT, 0, 0, 0),
-    GB_FIELD(struct gb_create_params, evict, GB_FIELD_STRING, 0, 0, 0),
-    GB_TITLE_FIELDS(struct gb_create_params),
-    GB_FIELD(struct gb_create_params, live, GB_FIELD_BOOL, 0, 0, 0),
-    GB_FIELD(struct gb_create_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
 };
 
 /* The descriptor that a handle means; -1: none. Each descriptor may be meant once. */

@@ -160,7 +160,7 @@ void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease, bool
     if (brief)
         gb_object_write_essence(writer, lease->object);
     else
-        gb_object_write(writer, lease->object, true);
+        gb_object_write(writer, lease->object, GB_WITH_LAYOUT, 0);
 }
 
 int gb_call_grant(struct gb_call *call, const struct gb_lease *lease, bool brief,

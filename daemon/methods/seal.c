@@ -174,9 +174,9 @@ static int retitle(struct gb_call *call, const struct seal_params *params, struc
     if (r == 0)
         r = gb_call_scope(call, &params->scope, &object->cluster);
     if (r == 0)
-        gb_object_entitle(object, &label,
-                          call->message->present & HAS_KEEP ? (unsigned)params->keep
-                                                            : object->keep);
+        object->label = label;
+    if (r == 0 && (call->message->present & HAS_KEEP))
+        object->keep = (unsigned)params->keep;
     return r;
 }
 
@@ -205,10 +205,7 @@ static int publish(struct gb_call *call, const struct seal_params *params, struc
     version = object->version;
     if (params->release)
         gb_lease_end(registry, lease);
-    gb_call_begin_result(call);
-    GB_WRITE_UINT(call->writer, "{\"version\":", version);
-    gb_write_char(call->writer, '}');
-    return GB_DONE;
+    return gb_call_version(call, version);
 }
 
 /* Sets the null counts and writes the layout; on the loop's thread or the worker's. */
@@ -232,6 +229,18 @@ static void work(struct gb_task *task)
     gb_task_make_room(task);
 }
 
+/* Publishes the object, whose layout with the counts is written. */
+static int end_counted(struct gb_call *call, const struct seal_params *params,
+                       struct gb_lease *lease)
+{
+    int r = retitle(call, params, lease->object);
+
+    if (r == 0)
+        r = gb_object_render(lease->object, call->layout, call->server->registry.next_version,
+                             call->text, &call->error);
+    return r < 0 ? r : publish(call, params, lease);
+}
+
 /* Goes on with a task when the worker has written the layout with the counts. */
 static int end_seal(struct gb_call *call, void *state)
 {
@@ -247,19 +256,13 @@ static int end_seal(struct gb_call *call, void *state)
         return task->r;
     }
     r = find_sealable(call, params, &lease);
-    if (r == 0)
-        r = retitle(call, params, lease->object);
-    if (r == 0)
-        r = gb_object_render(lease->object, &task->layout, call->server->registry.next_version,
-                             &task->text, &call->error);
-    return r < 0 ? r : publish(call, params, lease);
+    return r < 0 ? r : end_counted(call, params, lease);
 }
 
 /* Seals with null counts, for which the layout is written anew. */
 static int seal_with_counts(struct gb_call *call, const struct seal_params *params,
                             struct gb_lease *lease)
 {
-    struct gb_writer text, room;
     int r;
 
     if (call->task) {
@@ -269,17 +272,9 @@ static int seal_with_counts(struct gb_call *call, const struct seal_params *para
     }
     if (lease->object->text_length > GB_TASK_BYTES)
         return gb_call_as_task(call);
-    gb_writer_init(&text, 0);
-    gb_writer_init(&room, 0);
-    r = count_and_write(params->null_counts, call->pool, &lease->unsealed->layout, &text,
+    r = count_and_write(params->null_counts, call->pool, &lease->unsealed->layout, call->layout,
                         &call->error);
-    if (r == 0)
-        r = retitle(call, params, lease->object);
-    if (r == 0)
-        r = gb_object_render(lease->object, &text, call->server->registry.next_version, &room,
-                             &call->error);
-    gb_writer_end(&text);
-    return r < 0 ? r : publish(call, params, lease);
+    return r < 0 ? r : end_counted(call, params, lease);
 }
 
 static int handle_seal(struct gb_call *call, const void *p)

@@ -80,7 +80,7 @@ static void tell_remedy(const struct gb_call *call, const struct gb_search *sear
     const struct gb_spill *spill = &call->server->spill;
 
     if (device->recency.needed_bytes > 0 && search->room != GB_ROOM_ARRIVING &&
-        gb_device_may_fit(device, search->need))
+        gb_device_lacks(device, search->need) == 0)
         gb_write_text(writer, spill->tiers[GB_TIER_HOST].failing_until ||
                                       spill->tiers[GB_TIER_DISK].failing_until
                                   ? "; the tiers are full, or failed lately"

@@ -253,10 +253,8 @@ static bool may_know(const struct gb_session *session, const struct gb_missing *
 
     if (gb_session_is_admin(session) || (provider && provider->user == session->user))
         return true;
-    if (gb_list_empty(&missing->asking))
-        return false;
-    first = GB_CONTAINER(missing->asking.next, const struct gb_awaited, link);
-    return first->by->user == session->user;
+    first = GB_LIST_FIRST(&missing->asking, const struct gb_awaited, link);
+    return first && first->by->user == session->user;
 }
 
 /* The name has no object: tells how many requests wait for it, and which provider was asked. */
@@ -316,7 +314,8 @@ static int handle_stat(struct gb_call *call, const void *p)
         return r;
     gb_call_begin_result(call);
     GB_WRITE_LITERAL(call->writer, "{\"object\":");
-    gb_object_write_idle(call->writer, object, !params->why, call->server->registry.now_ms);
+    gb_object_write(call->writer, object, GB_WITH_IDLE | (params->why ? 0 : GB_WITH_LAYOUT),
+                    call->server->registry.now_ms);
     if (params->why)
         write_why(call, object);
     gb_write_char(call->writer, '}');

@@ -207,7 +207,7 @@ static size_t write_text(struct gb_writer *writer, const struct gb_object *objec
 
     gb_writer_reset(writer);
     GB_WRITE_LITERAL(writer, ",\"object\":");
-    gb_object_write(writer, object, false);
+    gb_object_write(writer, object, 0, 0);
     placements = writer->length;
     GB_WRITE_LITERAL(writer, ",\"placements\":");
     gb_placements_write(writer, object);

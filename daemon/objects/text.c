@@ -5,10 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *gb_evict_name(enum gb_evict evict)
-{
-    return evict == GB_EVICT_SPILL ? "spill" : evict == GB_EVICT_DROP ? "drop" : "keep";
-}
+const char *const gb_evict_names[] = {
+    [GB_EVICT_SPILL] = "spill", [GB_EVICT_DROP] = "drop", [GB_EVICT_KEEP] = "keep", NULL};
 
 /* Members that are searched for in the text. In a string their quotes would be escaped. */
 #define LABEL ",\"label\":"
@@ -41,7 +39,7 @@ static void write_fixed(struct gb_writer *writer, const struct gb_object *object
     GB_WRITE_LITERAL(writer, ",\"created_ms\":");
     gb_write_int(writer, object->created_ms);
     GB_WRITE_LITERAL(writer, ",\"evict\":\"");
-    gb_write_text(writer, gb_evict_name(object->evict));
+    gb_write_text(writer, gb_evict_names[object->evict]);
     gb_write_text(writer, object->by_session ? "\",\"producer\":\"session\""
                                              : "\",\"producer\":\"daemon\"");
     if (object->cluster)
@@ -109,12 +107,6 @@ static void read_title(struct gb_object *object)
     for (end = object->label.text + 1; *end != '"'; end++)
         end += *end == '\\';
     object->label.length = (size_t)(end + 1 - object->label.text);
-}
-
-void gb_object_entitle(struct gb_object *object, const struct gb_string *label, unsigned keep)
-{
-    object->label = *label;
-    object->keep = keep;
 }
 
 void gb_object_set_text(struct gb_object *object, char *text, size_t length, size_t brief)
@@ -258,11 +250,12 @@ void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *o
     gb_write_char(writer, '}');
 }
 
-/* All but the closing brace. */
-static void write_members(struct gb_writer *writer, const struct gb_object *object, bool layout)
+void gb_object_write(struct gb_writer *writer, const struct gb_object *object, unsigned parts,
+                     uint64_t now_ms)
 {
     gb_write_char(writer, '{');
-    gb_write(writer, object->text, layout ? object->text_length : object->brief_length);
+    gb_write(writer, object->text,
+             parts & GB_WITH_LAYOUT ? object->text_length : object->brief_length);
     gb_write_text(writer, !object->version            ? ",\"state\":\"open\""
                           : gb_object_is_live(object) ? ",\"state\":\"live\""
                                                       : ",\"state\":\"sealed\"");
@@ -289,11 +282,12 @@ static void write_members(struct gb_writer *writer, const struct gb_object *obje
     if (object->storage->key.own)
         GB_WRITE_LITERAL(writer, ",\"own\":true");
     write_ready(writer, object);
-}
-
-void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout)
-{
-    write_members(writer, object, layout);
+    if (parts & GB_WITH_IDLE)
+        write_idle(writer, object->storage, now_ms);
+    if (parts & GB_WITH_PLACES) {
+        GB_WRITE_LITERAL(writer, ",\"placements\":");
+        gb_placements_write(writer, object);
+    }
     gb_write_char(writer, '}');
 }
 
@@ -312,24 +306,6 @@ void gb_placements_write(struct gb_writer *writer, const struct gb_object *objec
         gb_write_char(writer, ']');
     }
     gb_write_char(writer, ']');
-}
-
-void gb_object_write_idle(struct gb_writer *writer, const struct gb_object *object, bool layout,
-                          uint64_t now_ms)
-{
-    write_members(writer, object, layout);
-    write_idle(writer, object->storage, now_ms);
-    gb_write_char(writer, '}');
-}
-
-void gb_object_write_placed(struct gb_writer *writer, const struct gb_object *object,
-                            uint64_t now_ms)
-{
-    write_members(writer, object, false);
-    write_idle(writer, object->storage, now_ms);
-    GB_WRITE_LITERAL(writer, ",\"placements\":");
-    gb_placements_write(writer, object);
-    gb_write_char(writer, '}');
 }
 
 /* ---- moving ---- */

@@ -23,9 +23,6 @@ int gb_object_render(struct gb_object *object, const struct gb_writer *layout, u
 
 /* Notes where the object's first buffer lies, by its layout. */
 void gb_object_note_place(struct gb_object *object, struct gb_layout *layout);
-/* Sets the label and `keep` that the next text will have; the present text does not change. The
-   label, as JSON, must stay where it is until then. */
-void gb_object_entitle(struct gb_object *object, const struct gb_string *label, unsigned keep);
 /* Renders the text anew, with that version and the layout that it has. `entitled`: it has another
    label or `keep`, so its owner may have too much text by it. */
 int gb_object_set_version(struct gb_object *object, uint64_t version, bool entitled,
@@ -44,18 +41,16 @@ size_t gb_text_count_places(const char *text, size_t length);
    segment 0, with offsets from the start of the content. GPUBUF_E_NO_MEMORY, GPUBUF_E_LIMIT. */
 int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error *error);
 
-const char *gb_evict_name(enum gb_evict evict); /* "spill", "drop", "keep" */
-/* Writes the object as replies have it: its members in braces, with or without the layout. */
-void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout);
-/* The same, with `idle_ms`: the time since it was used. */
-void gb_object_write_idle(struct gb_writer *writer, const struct gb_object *object, bool layout,
-                          uint64_t now_ms);
+extern const char *const gb_evict_names[]; /* by enum gb_evict; NULL ends them */
+/* The parts of a reply about an object that not all replies have: its layout; `idle_ms`, the time
+   since it was used; `placements`. */
+enum { GB_WITH_LAYOUT = 1, GB_WITH_IDLE = 2, GB_WITH_PLACES = 4 };
+/* Writes the object as replies have it, in braces. `now_ms` is for GB_WITH_IDLE. */
+void gb_object_write(struct gb_writer *writer, const struct gb_object *object, unsigned parts,
+                     uint64_t now_ms);
 /* Only the members that a client needs to read or write it: name, version, label, `keep`, device,
    layout, `ready`. */
 void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *object);
-/* All members but the layout, with `idle_ms` and `placements`. */
-void gb_object_write_placed(struct gb_writer *writer, const struct gb_object *object,
-                            uint64_t now_ms);
 /* Writes [[segment,offset,bytes],…]: the object's placements; empty if it is in a tier only. */
 void gb_placements_write(struct gb_writer *writer, const struct gb_object *object);
 

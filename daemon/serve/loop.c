@@ -153,12 +153,10 @@ void gb_loop_flush(struct gb_server *server, size_t most, uint64_t slice_ns)
    be why they are. */
 static bool tells_late(const struct gb_server *server, const struct gb_served *user)
 {
-    const struct gb_session *first;
+    const struct gb_session *first =
+        GB_LIST_FIRST(&user->untold, struct gb_session, watching.of_user);
 
-    if (gb_list_empty(&user->untold))
-        return false;
-    first = GB_CONTAINER(user->untold.next, struct gb_session, watching.of_user);
-    return server->seq - first->watching.seq > GB_TOLD_LATE;
+    return first && server->seq - first->watching.seq > GB_TOLD_LATE;
 }
 
 static void serve_next(struct gb_server *server, struct gb_link *list)

@@ -35,11 +35,6 @@ void gb_metrics_end(struct gb_metrics *metrics)
     metrics->methods = NULL;
 }
 
-void gb_metrics_begin(struct gb_metrics *metrics)
-{
-    metrics->begun_ns = uv_hrtime();
-}
-
 static void count_result(struct gb_method_metrics *method, int code)
 {
     size_t i = 0;

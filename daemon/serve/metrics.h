@@ -64,8 +64,6 @@ extern const char *const gb_metrics_limit_names[GB_METRICS_LIMITS];
 bool gb_metrics_init(struct gb_metrics *metrics, size_t methods);
 void gb_metrics_end(struct gb_metrics *metrics);
 
-/* The next request that gb_metrics_request() counts is served from now on. */
-void gb_metrics_begin(struct gb_metrics *metrics);
 /* Counts a request that was answered, with `code` 0 or an error's. `waited_since_ns`: when it was
    first tried, if it had to wait; else 0. `method`: its index; the count of methods if it is
    unknown. Returns the nanoseconds that the request took. */

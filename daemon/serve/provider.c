@@ -314,12 +314,6 @@ static struct gb_prefix *prefix_of(const struct gb_provider *provider, const cha
     return NULL;
 }
 
-void gb_provider_init(struct gb_provider *provider, struct gb_providers *all, struct gb_user *user,
-                      gid_t gid)
-{
-    *provider = (struct gb_provider){.all = all, .user = user, .gid = gid};
-}
-
 int gb_provider_begin(struct gb_provider *provider, const char *text, size_t length,
                       struct gb_error *error)
 {

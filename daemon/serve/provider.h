@@ -29,7 +29,8 @@
 
 struct gb_missing;
 
-/* Part of each session, whether or not it provides anything. */
+/* Part of each session, whether or not it provides anything. Zeroed at first, but for `all`, `user`
+   and `gid`. */
 struct gb_provider {
     struct gb_providers *all;
     struct gb_user *user;
@@ -77,9 +78,6 @@ struct gb_providers {
     void (*tell)(struct gb_provider *provider, const struct gb_writer *message);
 };
 
-/* For a new session of that user. */
-void gb_provider_init(struct gb_provider *provider, struct gb_providers *all, struct gb_user *user,
-                      gid_t gid);
 /* For the end of the session: other providers are asked for its names. */
 void gb_provider_end(struct gb_provider *provider);
 /* Its session provides the prefix from now on. Does nothing if it does already. GPUBUF_E_LIMIT,

@@ -32,7 +32,7 @@ struct gb_trace;
 /* Memory for serving the current message. */
 struct gb_workspace {
     struct gb_pool pool;
-    struct gb_writer writer, list_writer;
+    struct gb_writer writer, list_writer, layout, text;
     char *scratch, *end_scratch; /* for received bytes; for those of a session that has hung up */
 };
 

@@ -250,7 +250,8 @@ int gb_session_new(struct gb_server *server, int fd)
     session->holder.session = session->id;
     session->holder.pid = session->pid;
     session->mapper.id = session->id;
-    gb_provider_init(&session->provider, &server->missings.providers, session->user, session->gid);
+    session->provider = (struct gb_provider){
+        .all = &server->missings.providers, .user = session->user, .gid = session->gid};
     gb_list_append(&server->sessions, &session->of_server);
     server->session_count++;
     gb_idle_watch(server);
@@ -424,7 +425,7 @@ void gb_session_serve_lines(struct gb_session *session, uint64_t until)
 
     session->input = GB_INPUT_WANTED;
     session->busy = false;
-    gb_metrics_begin(&session->server->metrics);
+    session->server->metrics.begun_ns = uv_hrtime();
     while (may_go_on(session) && (r = gb_frame_next(&session->conn.in, &line, &length)) > 0) {
         gb_timer_cancel(&session->server->timers, &session->half_line); /* this line is whole */
         int served = session->server->service->serve(session, line, length);

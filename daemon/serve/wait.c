@@ -169,11 +169,6 @@ void gb_wait_end(struct gb_wait *wait)
     wait_free(wait);
 }
 
-static struct gb_wait *wait_of(struct gb_link *link)
-{
-    return GB_CONTAINER(link, struct gb_wait, of_queue);
-}
-
 /* Puts a wait into the device's queue by order of arrival. Most requests belong at the end, so the
    search begins there. It may stay there for as long as others hold leases, so it holds nothing
    itself. */
@@ -187,7 +182,8 @@ static void enter_queue(struct gb_wait *wait, struct gb_device *device, enum gb_
     leave_queue(wait);
     drop_held(wait);
     after = gb_list_last(&queue->waits);
-    while (after != &queue->waits && wait_of(after)->claim.serial > wait->claim.serial)
+    while (after != &queue->waits &&
+           GB_CONTAINER(after, struct gb_wait, of_queue)->claim.serial > wait->claim.serial)
         after = after->prev;
     gb_list_prepend(after, &wait->of_queue);
     wait->device = device;

@@ -185,6 +185,8 @@ static bool make_workspace(struct gb_workspace *workspace)
        long. */
     gb_writer_init(&workspace->writer, 2 * GB_LIMIT(line_bytes));
     gb_writer_init(&workspace->list_writer, GB_LIMIT(line_bytes));
+    gb_writer_init(&workspace->layout, 0);
+    gb_writer_init(&workspace->text, 0);
     workspace->scratch = malloc(GB_SCRATCH_BYTES);
     workspace->end_scratch = malloc(GB_SCRATCH_BYTES);
     return workspace->scratch && workspace->end_scratch;
@@ -195,6 +197,8 @@ static void end_workspace(struct gb_workspace *workspace)
     gb_pool_end(&workspace->pool);
     gb_writer_end(&workspace->writer);
     gb_writer_end(&workspace->list_writer);
+    gb_writer_end(&workspace->layout);
+    gb_writer_end(&workspace->text);
     free(workspace->scratch);
     free(workspace->end_scratch);
 }
@@ -429,7 +433,7 @@ bool gb_server_run(struct gb_server *server)
         gb_heartbeat_begin(&server->heartbeat, server->notify, server->loop, server->listener.path);
     uv_run(server->loop, UV_RUN_DEFAULT);
     if (server->notify)
-        gb_heartbeat_stop(&server->heartbeat);
+        gb_notify_stopping(server->notify);
     resume = gb_state_is_kept(&server->state) && server->handles.stopped_by != SIGINT;
     GB_FAILPOINT(HAND_OVER_BEGIN);
     gb_state_hand_over(&server->state);

@@ -147,6 +147,13 @@ void gb_move_end_lane(struct gb_device *device, enum gb_direction direction)
     device->stages[direction] = NULL;
 }
 
+/* Notes whether the tier has failed, by the result of a call of its file's. */
+static int of_tier(struct gb_move *move, int r)
+{
+    move->tier_failed = r < 0;
+    return r;
+}
+
 static uint64_t chunk_of(uint64_t rest)
 {
     return rest < GB_STAGE_BYTES ? rest : GB_STAGE_BYTES;
@@ -170,11 +177,9 @@ static int write_file(struct gb_move *move, struct gb_spill_file *file, char *me
         if (r == 0 && next > 0)
             r = copy_pieces(&pieces, GB_OUT, memory + (half ? 0 : GB_STAGE_BYTES), next,
                             &move->error);
-        if (r == 0) {
-            r = gb_spill_file_write(file, memory + (half ? GB_STAGE_BYTES : 0), bytes,
-                                    &move->error);
-            move->tier_failed = r < 0;
-        }
+        if (r == 0)
+            r = of_tier(move, gb_spill_file_write(file, memory + (half ? GB_STAGE_BYTES : 0), bytes,
+                                                  &move->error));
         bytes = next;
     }
     settled = device->ops->settle(device, GB_OUT, r == 0 ? &move->error : NULL);
@@ -193,10 +198,8 @@ static int read_file(struct gb_move *move, struct gb_spill_file *file, char *mem
         uint64_t bytes = chunk_of(rest);
 
         r = check_stop(move, &move->error);
-        if (r == 0) {
-            r = gb_spill_file_read(file, at, bytes, &move->error);
-            move->tier_failed = r < 0;
-        }
+        if (r == 0)
+            r = of_tier(move, gb_spill_file_read(file, at, bytes, &move->error));
         if (r == 0) /* the next chunk goes into the other half, which the device must have copied */
             r = device->ops->settle(device, GB_IN, &move->error);
         if (r == 0)
@@ -216,17 +219,13 @@ static int copy_from_file(struct gb_move *move)
 
     if (!memory)
         return GPUBUF_E_NO_MEMORY;
-    r = gb_spill_file_open(copy->tier->dir, copy->file, copy->owner, copy->bytes, &file,
-                           &move->error);
-    if (r < 0) {
-        move->tier_failed = true;
+    r = of_tier(move, gb_spill_file_open(copy->tier->dir, copy->file, copy->owner, copy->bytes,
+                                         &file, &move->error));
+    if (r < 0)
         return r;
-    }
     r = read_file(move, file, memory);
-    if (r == 0) {
-        r = gb_spill_file_verify(file, &move->error);
-        move->tier_failed = r < 0;
-    }
+    if (r == 0)
+        r = of_tier(move, gb_spill_file_verify(file, &move->error));
     gb_spill_file_close(file);
     return r;
 }
@@ -241,11 +240,9 @@ static int write_from_host(struct gb_move *move, struct gb_spill_file *file)
         uint64_t bytes = chunk_of(rest);
 
         r = check_stop(move, &move->error);
-        if (r == 0) {
-            r = gb_spill_file_write(file, gb_pinned_at(from->tier->pinned, offset), bytes,
-                                    &move->error);
-            move->tier_failed = r < 0;
-        }
+        if (r == 0)
+            r = of_tier(move, gb_spill_file_write(file, gb_pinned_at(from->tier->pinned, offset),
+                                                  bytes, &move->error));
         offset += bytes;
         rest -= bytes;
     }
@@ -261,16 +258,13 @@ static int copy_to_file(struct gb_move *move)
 
     if (!move->from && !(memory = stage(move->storage->device, GB_OUT, &move->error)))
         return GPUBUF_E_NO_MEMORY;
-    r = gb_spill_file_create(copy->tier->dir, copy->file, copy->owner, &file, &move->error);
-    if (r < 0) {
-        move->tier_failed = true;
+    r = of_tier(
+        move, gb_spill_file_create(copy->tier->dir, copy->file, copy->owner, &file, &move->error));
+    if (r < 0)
         return r;
-    }
     r = move->from ? write_from_host(move, file) : write_file(move, file, memory);
-    if (r == 0) {
-        r = gb_spill_file_finish(file, &move->error);
-        move->tier_failed = r < 0;
-    }
+    if (r == 0)
+        r = of_tier(move, gb_spill_file_finish(file, &move->error));
     gb_spill_file_close(file);
     return r;
 }

@@ -115,7 +115,7 @@ enum gb_look gb_store_look(struct gb_store *store, struct gb_device *device,
     struct prospect prospect = {.key = key, .bytes = bytes, .below = below};
     uint64_t there, missing;
 
-    if (!gb_device_may_fit(device, bytes + stuck))
+    if (gb_device_lacks(device, bytes + stuck) > 0)
         return GB_LOOK_NOTHING;
     prospect.spare = key ? gb_key_gets_own(key, bytes) : gb_store_gets_own(device, bytes);
     if (prospect.spare)

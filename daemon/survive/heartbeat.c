@@ -120,8 +120,3 @@ void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_notify *notify
     if (notify->watchdog_ms)
         uv_timer_start(&heartbeat->timer, on_beat, interval, interval > 0 ? interval : 1);
 }
-
-void gb_heartbeat_stop(struct gb_heartbeat *heartbeat)
-{
-    gb_notify_stopping(heartbeat->notify);
-}

@@ -32,10 +32,8 @@ struct gb_heartbeat {
     char status[160];  /* the last status line */
 };
 
-/* Tells the manager that the daemon is ready, listening on that socket, and begins to beat. */
+/* Tells the manager that the daemon is ready, listening on that socket, and begins to beat. The
+   timer ends with the loop. */
 void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_notify *notify, uv_loop_t *loop,
                         const char *socket);
-/* Tells the manager that the daemon stops. The timer ends with the loop. */
-void gb_heartbeat_stop(struct gb_heartbeat *heartbeat);
-
 #endif

@@ -181,12 +181,6 @@ static void disbelieve(struct gb_replay *replay, const char *what, uint64_t numb
 
 /* ---- records into tables ---- */
 
-static void raise_to(uint64_t *counter, uint64_t to)
-{
-    if (to > *counter)
-        *counter = to;
-}
-
 static bool is_of_storage(uint32_t type)
 {
     return type == GB_RECORD_STORAGE || type == GB_RECORD_FLEETING;
@@ -194,9 +188,9 @@ static bool is_of_storage(uint32_t type)
 
 static bool read_counters(struct gb_replay *replay, struct cursor *cursor)
 {
-    raise_to(&replay->next_segment, take_integer(cursor));
-    raise_to(&replay->next_version, take_integer(cursor));
-    raise_to(&replay->next_number, take_integer(cursor));
+    gb_raise_to(&replay->next_segment, take_integer(cursor));
+    gb_raise_to(&replay->next_version, take_integer(cursor));
+    gb_raise_to(&replay->next_number, take_integer(cursor));
     return !cursor->failed;
 }
 
@@ -207,11 +201,11 @@ static void pass_numbers(struct gb_replay *replay, const struct gb_journal_recor
     struct cursor cursor = {record->data, record->length, false};
 
     if (record->type == GB_RECORD_SEGMENT)
-        raise_to(&replay->next_segment, record->number + 1);
+        gb_raise_to(&replay->next_segment, record->number + 1);
     if (!is_of_storage(record->type))
         return;
-    raise_to(&replay->next_number, record->number + 1);
-    raise_to(&replay->next_version, take_integer(&cursor));
+    gb_raise_to(&replay->next_number, record->number + 1);
+    gb_raise_to(&replay->next_version, take_integer(&cursor));
 }
 
 /*
@@ -496,7 +490,7 @@ static int read_objects(struct gb_replay *replay, struct gb_replayed_storage *st
         read_object(object, cursor, storage->key.live);
         if (cursor->failed)
             return gb_fail(why, GPUBUF_E_INVALID, "one of its objects is malformed");
-        raise_to(&replay->next_version, object->version + 1);
+        gb_raise_to(&replay->next_version, object->version + 1);
         r = check_object(storage, object, writer, why);
         if (r == GPUBUF_E_NO_MEMORY)
             return r;

@@ -71,6 +71,12 @@ struct gb_replayed_storage {
     struct gb_storage *storage; /* NULL until it is restored */
 };
 
+static inline void gb_raise_to(uint64_t *counter, uint64_t to)
+{
+    if (to > *counter)
+        *counter = to;
+}
+
 struct gb_replay {
     struct gb_device **devices;
     unsigned device_count;

@@ -31,12 +31,6 @@ struct restoring {
     size_t object_room;
 };
 
-static void raise_to(uint64_t *counter, uint64_t to)
-{
-    if (to > *counter)
-        *counter = to;
-}
-
 static int compare(uint64_t a, uint64_t b)
 {
     return (a > b) - (a < b);
@@ -182,9 +176,7 @@ static void settle_places(struct place *places, size_t count)
 /* The end of a place, rounded up to the granule; a place of 0 bytes takes one granule. */
 static uint64_t end_of(uint64_t offset, uint64_t bytes)
 {
-    uint64_t unit = GB_ARENA_GRANULE;
-
-    return offset + (bytes ? (bytes + unit - 1) / unit * unit : unit);
+    return offset + gb_round_up(bytes ? bytes : 1, GB_ARENA_GRANULE);
 }
 
 static bool take_place(struct restoring *restoring, const struct place *place,
@@ -763,9 +755,9 @@ static int rebuild(struct restoring *restoring, struct gb_error *error)
         r = restore_fleeting(restoring, error);
     if (r < 0)
         return r;
-    raise_to(&restoring->store->next_segment, replay->next_segment);
-    raise_to(&state->registry->next_version, replay->next_version);
-    raise_to(&state->next_number, replay->next_number);
+    gb_raise_to(&restoring->store->next_segment, replay->next_segment);
+    gb_raise_to(&state->registry->next_version, replay->next_version);
+    gb_raise_to(&state->next_number, replay->next_number);
     gb_state_attach(state);
     state->lost += replay->lost;
     state->disbelieved = replay->disbelieved > 0;

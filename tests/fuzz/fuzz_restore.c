@@ -251,9 +251,9 @@ static void check_texts(const struct gb_server *server)
     gb_writer_init(&writer, 0);
     for (const struct gb_name *name = gb_names_lower(&server->registry.names, "", 0, false); name;
          name = gb_names_next(name)) {
-        gb_object_write(&writer, GB_CONTAINER(name, struct gb_object, index), true);
+        gb_object_write(&writer, GB_CONTAINER(name, struct gb_object, index), GB_WITH_LAYOUT, 0);
         check_line(&writer);
-        gb_object_write(&writer, GB_CONTAINER(name, struct gb_object, index), false);
+        gb_object_write(&writer, GB_CONTAINER(name, struct gb_object, index), 0, 0);
         check_line(&writer);
     }
     while ((withdrawn = gb_state_withdrawn(&server->state, &next))) {

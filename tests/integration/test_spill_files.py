@@ -264,7 +264,7 @@ def refused(*options, device=test_device.OPTION):
     ("disk:900T:/tmp", "more than the file system has"),
     ("host:900T", "more than the machine has"),
     ("host:101%", "1% to 100%"),
-    ("host:0", "at least 2M"),
+    ("host:0", "no size"),
     ("tape:1G", "expected host:SIZE or disk:SIZE:DIRECTORY"),
 ])
 def test_tiers_that_cannot_be(spec, says):
