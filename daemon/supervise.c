@@ -20,6 +20,7 @@
 #include "daemon/base/listener.h"
 #include "daemon/base/log.h"
 #include "daemon/survive/notify.h"
+#include "proto/list.h"
 
 #define FIRST_FD 3
 #define OWN_FDS 2 /* descriptors that each child gets before the kept ones */
@@ -39,7 +40,7 @@
 #define NAMES_MAX (120u << 10) /* of all names in one variable: the kernel takes 128 KiB */
 
 struct kept {
-    struct kept *next;
+    struct gb_link link;
     int fd;
     char name[NAME_BYTES];
 };
@@ -52,7 +53,7 @@ struct supervisor {
     int signal_fd;
     int notify_fd; /* our end of the socket pair that the child sends on; -1: none runs */
     sigset_t signals_before;
-    struct kept *kept, **kept_end;
+    struct gb_link kept; /* struct kept */
     unsigned kept_count;
     size_t name_bytes;
 
@@ -91,30 +92,22 @@ static void keep(struct supervisor *supervisor, const char *name, int fd)
     supervisor->name_bytes += strlen(name) + 1;
     kept->fd = fd;
     snprintf(kept->name, sizeof(kept->name), "%s", name);
-    *supervisor->kept_end = kept;
-    supervisor->kept_end = &kept->next;
+    gb_list_append(&supervisor->kept, &kept->link);
     supervisor->kept_count++;
 }
 
 /* Closes all descriptors of that name; NULL: of every name. */
 static void forget(struct supervisor *supervisor, const char *name)
 {
-    struct kept **link = &supervisor->kept;
-
-    while (*link) {
-        struct kept *kept = *link;
-
-        if (name && strcmp(kept->name, name) != 0) {
-            link = &kept->next;
+    GB_LIST_EACH(&supervisor->kept, struct kept, kept, link) {
+        if (name && strcmp(kept->name, name) != 0)
             continue;
-        }
-        *link = kept->next;
+        gb_list_remove(&kept->link);
         supervisor->name_bytes -= strlen(kept->name) + 1;
         close(kept->fd);
         free(kept);
         supervisor->kept_count--;
     }
-    supervisor->kept_end = link;
 }
 
 /* ---- messages ---- */
@@ -233,7 +226,7 @@ static bool placing_begin(struct placing *placing, const struct supervisor *supe
         return false;
     placing->fds[0] = supervisor->listener.fd;
     placing->fds[1] = notify_fd;
-    for (const struct kept *kept = supervisor->kept; kept; kept = kept->next)
+    GB_LIST_EACH(&supervisor->kept, const struct kept, kept, link)
         placing->fds[i++] = kept->fd;
     for (i = 0; i < placing->count; i++)
         last = placing->fds[i] > last ? placing->fds[i] : last;
@@ -299,13 +292,13 @@ static bool set_environment(const struct supervisor *supervisor)
     size_t bytes = sizeof(OWN_NAMES);
     char *names, *end;
 
-    for (const struct kept *kept = supervisor->kept; kept; kept = kept->next)
+    GB_LIST_EACH(&supervisor->kept, const struct kept, kept, link)
         bytes += strlen(kept->name) + 1;
     names = malloc(bytes);
     if (!names)
         return false;
     end = stpcpy(names, OWN_NAMES);
-    for (const struct kept *kept = supervisor->kept; kept; kept = kept->next) {
+    GB_LIST_EACH(&supervisor->kept, const struct kept, kept, link) {
         *end++ = ':';
         end = stpcpy(end, kept->name);
     }
@@ -571,7 +564,6 @@ int gb_supervise(const struct gb_config *config, char **argv)
     struct gb_error error;
     int r;
 
-    supervisor.kept_end = &supervisor.kept;
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* a dead daemon's closers are ours to reap */
     raise_limit();
     r = set_command(&supervisor, argv, &error);
