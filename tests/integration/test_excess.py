@@ -71,10 +71,10 @@ def test_a_reader_past_its_quota_does_not_keep_a_device(daemon_factory, park):
 
 
 def test_who_releases_goes_on(daemon_factory):
-    daemon = daemon_factory("--quota", "default:bytes=8M", "--quota", f"{A}:bytes=60M", "--limit", "unmap_ms=300")
+    daemon = daemon_factory("--quota", "default:bytes=8M", "--quota", f"{A}:bytes=60M", "--limit", "unmap_ms=60000")
     a, b = daemon.connect_as(A, A), daemon.connect_as(B, B)
     (held,) = hold(a, [b], 7)
-    request = a.request("create", name="a", layout=bytes_layout(16 * MIB), wait_ms=20000)
+    request = a.request("create", name="a", layout=bytes_layout(16 * MIB), wait_ms=60000)
     b.call("release", leases=[asked_for(b) for _ in held[:6]])  # the seventh is within its quota
     b.unmap()
     a.reply(request)
