@@ -59,9 +59,8 @@ static void say_failed(const struct gb_peer_fetch *fetch, const char *sentence)
 {
     struct gb_peer_fetches *fetches = fetch->fetches;
 
-    gb_peer_log_another(GB_LOG_WARNING, uv_now(fetches->parts->loop), &fetches->said,
-                        "cannot fetch", GB_LOG_TEXT("name", fetch->name),
-                        GB_LOG_TEXT("why", sentence));
+    gb_peer_log_another(GB_LOG_WARNING, uv_now(fetches->parts->loop), "cannot fetch",
+                        GB_LOG_TEXT("name", fetch->name), GB_LOG_TEXT("why", sentence));
 }
 
 /* Appends a fetch, which is absent. NULL: memory is out. */
@@ -167,9 +166,8 @@ static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_ob
         uint64_t version = gpubuf_object_version(object);
         fetches->parts->figures->fetched++;
         fetches->parts->figures->fetched_bytes += fetch->content.bytes;
-        gb_peer_log_another(GB_LOG_INFO, uv_now(fetches->parts->loop), &fetches->said_fetched,
-                            "fetched", GB_LOG_TEXT("name", fetch->name),
-                            GB_LOG_TEXT("origin", fetch->origin),
+        gb_peer_log_another(GB_LOG_INFO, uv_now(fetches->parts->loop), "fetched",
+                            GB_LOG_TEXT("name", fetch->name), GB_LOG_TEXT("origin", fetch->origin),
                             GB_LOG_NUMBER("revision", fetch->revision),
                             GB_LOG_NUMBER("bytes", fetch->content.bytes));
         if (gb_peer_copies_add(fetches->parts->copies, fetch->name, version, fetch->origin,

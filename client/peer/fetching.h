@@ -97,9 +97,7 @@ struct gb_peer_fetches {
     unsigned active, count; /* under way; those and the queued ones */
     bool starting;          /* or stopped: no other is begun */
     uv_timer_t pause;
-    struct gb_link owners;       /* struct gb_peer_fetch_user */
-    struct gb_peer_another said; /* of failures */
-    struct gb_peer_another said_busy, said_fetched;
+    struct gb_link owners; /* struct gb_peer_fetch_user */
 };
 
 #endif

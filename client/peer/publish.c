@@ -47,7 +47,6 @@ struct gb_peer_publisher {
     uv_timer_t timer;
     unsigned busy;
     uint64_t generation, failures, over, taken;
-    struct gb_peer_another said, said_taken; /* names that were not published, and that came over */
 };
 
 static void go_on(struct gb_peer_publisher *publisher);
@@ -137,9 +136,9 @@ static void on_again(uv_timer_t *timer);
 static void say_refused(struct gb_peer_publisher *publisher, const char *name, uint64_t version,
                         const char *why)
 {
-    gb_peer_log_another(GB_LOG_WARNING, uv_now(publisher->parts->loop), &publisher->said,
-                        "not published", GB_LOG_TEXT("name", name),
-                        GB_LOG_NUMBER("version", version), GB_LOG_TEXT("why", why));
+    gb_peer_log_another(GB_LOG_WARNING, uv_now(publisher->parts->loop), "not published",
+                        GB_LOG_TEXT("name", name), GB_LOG_NUMBER("version", version),
+                        GB_LOG_TEXT("why", why));
 }
 
 /* The name is this machine's now. If it was another's, programs that knew it read other content. */
@@ -151,7 +150,7 @@ static void take_over(struct publication *publication)
         return;
     publication->others = false;
     publisher->taken++;
-    gb_peer_log_another(GB_LOG_WARNING, uv_now(publisher->parts->loop), &publisher->said_taken,
+    gb_peer_log_another(GB_LOG_WARNING, uv_now(publisher->parts->loop),
                         "the name is this machine's now, and was another's",
                         GB_LOG_TEXT("name", publication->name),
                         GB_LOG_NUMBER("version", publication->sent));
