@@ -189,7 +189,7 @@ static void leave_lane(struct gb_peer_remote *remote, int status, const char *wh
     drop_lane(remote);
     remote->lane_again = uv_now(remote->remotes->parts->loop) + LANE_AGAIN_MS;
     gb_peer_link_send(remote->link, 0, bye, sizeof(bye) - 1);
-    /* The walk ends before those that are asked for anew. */
+    /* Those that are asked for anew come at the end, and are by no lane. */
     GB_LIST_EACH(&remote->asks, struct ask, ask, of_remote) {
         struct ask values = *ask;
         if (!ask->by)
