@@ -248,30 +248,24 @@ def test_child_connects_anew(daemon, client):
     child.stdout.close()
 
 
-@pytest.fixture
-def supervised():
-    with conftest.standing("--supervise") as place:
-        yield place.daemon
-        gc.collect()
-        conftest.crash(place.daemon)
-
-
-def test_daemon_dies(supervised, np):
+def test_daemon_dies(np):
     """The writer goes on, and has its claim again when it is connected anew."""
-    client = gpubufd.connect(supervised.path)
-    client.create("pool", "int64", 10, live=True).release()
-    memory = client.claim("pool")
-    array = memory.to_numpy()
-    conftest.crash(supervised)
-    array[:] = 5
-    assert client.get("pool").tolist() == [5] * 10
-    assert not memory.stale and array.flags.writeable
-    other = gpubufd.connect(supervised.path)
-    with pytest.raises(gpubufd.Timeout, match="is claimed"):
-        other.claim("pool", timeout=0.05)
-    del array
-    memory.release()
-    with other.claim("pool", timeout=60) as after:
-        assert after.generation == 2
-    client.close()
-    other.close()
+    with conftest.standing("--supervise") as place:
+        client = gpubufd.connect(place.path)
+        client.create("pool", "int64", 10, live=True).release()
+        memory = client.claim("pool")
+        array = memory.to_numpy()
+        conftest.crash(place.daemon)
+        array[:] = 5
+        assert client.get("pool").tolist() == [5] * 10
+        assert not memory.stale and array.flags.writeable
+        other = gpubufd.connect(place.path)
+        with pytest.raises(gpubufd.Timeout, match="is claimed"):
+            other.claim("pool", timeout=0.05)
+        del array
+        memory.release()
+        with other.claim("pool", timeout=60) as after:
+            assert after.generation == 2
+        client.close()
+        other.close()
+        place.stop()
