@@ -223,7 +223,7 @@ void gb_cuda_copier_forget(struct gb_cuda_copier *copier, int fd)
 
 static struct gb_cuda_copier *copier_of(struct gb_device *gpu)
 {
-    return &((struct gb_gpu *)gpu)->copier;
+    return &((struct gb_cuda_gpu *)gpu)->copier;
 }
 
 int gb_cuda_copy(struct gb_device *gpu, enum gb_direction direction, const struct gb_memory *memory,

@@ -26,7 +26,7 @@ struct gb_cuda_copier {
 };
 
 /* The beginning of a GPU's struct gb_device, by which the copier's functions know it. */
-struct gb_gpu {
+struct gb_cuda_gpu {
     struct gb_device base;
     struct gb_cuda_copier copier;
 };

@@ -19,7 +19,7 @@
 #define START_TRIES 30
 
 struct cuda_device {
-    struct gb_gpu gpu;
+    struct gb_cuda_gpu gpu;
     const struct gb_cuda *cuda;
     CUdevice device;
     CUmemAllocationProp properties; /* of memory for share=fd */
@@ -309,7 +309,7 @@ static int cuda_restore(const struct gb_device *device, enum gb_handle_kind kind
 
 static void cuda_end(struct gb_device *base)
 {
-    gb_cuda_copier_end(&((struct gb_gpu *)base)->copier);
+    gb_cuda_copier_end(&((struct gb_cuda_gpu *)base)->copier);
     free(base);
 }
 
