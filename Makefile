@@ -662,7 +662,7 @@ unit: $(UNIT_TESTS)
 quick: ## formatting, wording, unit tests with the sanitizers, and who may call whom: before every commit
 	@$(MAKE) lint-format lint-words
 	@$(MAKE) SANITIZE=address,undefined unit
-	@$(RUN_TESTS) --build $(BUILD)/asan --suites unit
+	@$(RUN_TESTS) --together --build $(BUILD)/asan --suites unit
 	@$(PYTHON) -c 'import pytest' 2>/dev/null || { \
 		echo '$(PYTHON) has no pytest: it is in the package python3-pytest' >&2; exit 1; }
 	@$(PYTHON) -m pytest -q -p no:cacheprovider tests/packaging/test_rooms.py tests/packaging/test_client_rooms.py \
