@@ -329,8 +329,6 @@ static const struct gb_option known[] = {
      .kind = GB_OPTION_NUMBER, .member = AT(idle_exit_ms), .least = 1, .most = GB_LIMIT(wait_ms)},
     GB_LOG_LEVEL_OPTION(AT(log_level)),
     GB_LOG_FORMAT_OPTION(AT(log_json)),
-    {"trace", "FILE", "write where time goes, as Chrome's trace format (default: off)",
-     .kind = GB_OPTION_TEXT, .member = AT(trace)},
     {"config", "FILE", "read options from a file of `key = value` lines; the command line wins",
      .kind = GB_OPTION_FILE},
     {"check", "FILE",

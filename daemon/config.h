@@ -44,7 +44,6 @@ struct gb_config {
     uint64_t idle_exit_ms;    /* it ends when nobody was connected for this time; 0: never */
     enum gb_log_level log_level;
     bool log_json;
-    char *trace; /* owned path; NULL: none */
     bool supervise;
     bool check, probe, help, version; /* print and exit */
     struct gb_option_place place;     /* of the option that is being read */

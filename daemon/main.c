@@ -10,7 +10,6 @@
 #include "daemon/methods/methods.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/flight.h"
-#include "daemon/serve/trace.h"
 #include "daemon/serve/wiring.h"
 #include "daemon/supervise.h"
 
@@ -92,11 +91,10 @@ static int serve(struct gb_server *server, struct gb_notify *notify, struct gb_c
         return refuse(error);
     }
     gb_failpoints_begin();
-    if (gb_server_listen(server, &loop, error) == 0 && gb_trace_begin(server, error) == 0)
+    if (gb_server_listen(server, &loop, error) == 0)
         status = gb_server_run(server) ? EXIT_HANDED_OVER : EXIT_OK;
     else
         status = refuse(error);
-    gb_trace_end(server);
     gb_server_end(server);
     GB_FAILPOINT(HAND_OVER_DONE);
     uv_loop_close(&loop);

@@ -10,7 +10,6 @@
 #include "daemon/methods/live.h"
 #include "daemon/objects/straggler.h"
 #include "daemon/objects/text.h"
-#include "daemon/serve/trace.h"
 #include "proto/utf8.h"
 
 struct hello_params {
@@ -267,7 +266,6 @@ static int handle_hello(struct gb_call *call, const void *p)
         return r;
     if (params->resume.text)
         grant_resumed(call, &resume, list);
-    gb_trace_session(server->trace, call->session->id, call->session->pid, call->session->client);
     if (params->cache)
         give_page(call);
     gb_call_begin_result(call);

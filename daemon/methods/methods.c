@@ -8,7 +8,6 @@
 #include "daemon/methods/task.h"
 #include "daemon/methods/watch.h"
 #include "daemon/serve/departure.h"
-#include "daemon/serve/trace.h"
 
 /* In the order of docs/PROTOCOL-METHODS.md. */
 static const struct gb_method *const methods[] = {
@@ -108,15 +107,12 @@ static void note(struct gb_call *call, int r)
     struct gb_metrics *metrics = &call->server->metrics;
     size_t index = call->method ? call->index : METHOD_COUNT;
     const char *name = call->method ? call->method->name : "unknown";
-    uint64_t waited_since = call->since_ns, begun_ns, ns;
+    uint64_t ns;
 
     if (r == GPUBUF_E_LIMIT && call->error.limit)
         gb_metrics_limit(metrics, call->error.limit);
-    begun_ns = waited_since ? waited_since : metrics->begun_ns;
-    ns = gb_metrics_request(metrics, index, r < 0 ? r : 0, waited_since);
+    ns = gb_metrics_request(metrics, index, r < 0 ? r : 0, call->since_ns);
     GB_PROBE4(request, name, call->session->id, r < 0 ? r : 0, ns);
-    gb_trace_request(call->server->trace, call->session->id, name, r < 0 ? gb_error_kind(r) : "ok",
-                     begun_ns, ns, waited_since > 0);
 }
 
 /* Sends the result or the error; a notification gets neither. */

@@ -27,7 +27,6 @@
 struct gb_closer;
 struct gb_config;
 struct gb_session;
-struct gb_trace;
 
 /* Memory for serving the current message. */
 struct gb_workspace {
@@ -128,7 +127,6 @@ struct gb_server {
     struct gb_writer event_writer;
 
     uint64_t started_ms;
-    struct gb_trace *trace; /* NULL: none was asked for */
     uint64_t seq;           /* the number of the last event */
     struct gb_metrics metrics;
 };

@@ -12,7 +12,6 @@
 #include "daemon/serve/closer.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/idle.h"
-#include "daemon/serve/trace.h"
 
 static const char *const state_names[] = {"open", "hung up", "draining", "leaving", "closed"};
 
@@ -259,7 +258,6 @@ int gb_session_new(struct gb_server *server, int fd)
     poll_for(session);
     gb_log(GB_LOG_DEBUG, "session began", GB_LOG_NUMBER("session", session->id),
            GB_LOG_NUMBER("pid", session->pid), GB_LOG_NUMBER("uid", session->user->uid));
-    gb_trace_session(server->trace, session->id, session->pid, session->client);
     return 0;
 }
 

@@ -182,21 +182,6 @@ static void move_end(struct gb_move *move)
     free(move);
 }
 
-/* A move between `move`'s device and a tier has just ended. */
-static void tell_move(const struct gb_move *move, const char *what, const struct gb_tier *tier,
-                      uint64_t bytes)
-{
-    const struct gb_spill *spill = move->owner;
-
-    GB_PROBE4(move, what, gb_tier_name(tier->kind), bytes, move->microseconds);
-    if (spill->on_copied)
-        spill->on_copied(spill->on_copied_arg, &(struct gb_moved){.what = what,
-                                                                  .device = move->storage->device,
-                                                                  .tier = tier->kind,
-                                                                  .bytes = bytes,
-                                                                  .ns = move->microseconds * 1000});
-}
-
 /* Gives the copy that was written to its storage; the caller has it recorded. False if the move
    failed: the copy is given up. */
 static bool take_copy(struct gb_move *move)
@@ -214,7 +199,7 @@ static bool take_copy(struct gb_move *move)
     tier->writes++;
     tier->written_bytes += to->bytes;
     tier->write_us += move->microseconds;
-    tell_move(move, "spill", tier, to->bytes);
+    GB_PROBE4(move, "spill", gb_tier_name(tier->kind), to->bytes, move->microseconds);
     move->storage->copies[tier->kind] = to;
     gb_copy_complete(to);
     return true;
@@ -655,7 +640,7 @@ static void count_restore(struct gb_move *move)
     tier->reads++;
     tier->read_bytes += move->from->bytes;
     tier->read_us += move->microseconds;
-    tell_move(move, "restore", tier, move->from->bytes);
+    GB_PROBE4(move, "restore", gb_tier_name(tier->kind), move->from->bytes, move->microseconds);
     move->storage->device->so_far.restores++;
     move->storage->device->so_far.restores_bytes += move->storage->size;
 }

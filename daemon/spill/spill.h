@@ -18,14 +18,6 @@
 #include "daemon/spill/move.h"
 #include "daemon/spill/settings.h"
 
-/* A copy out of a device or a tier, or back, that has just been made. */
-struct gb_moved {
-    const char *what; /* "spill", "restore" */
-    const struct gb_device *device;
-    enum gb_tier_kind tier;
-    uint64_t bytes, ns;
-};
-
 /* Why the last move of a storage failed, for requests that wait for it. */
 struct gb_move_failure {
     struct gb_error error;
@@ -68,9 +60,6 @@ struct gb_spill {
     /* Called when a move of the storage has ended. */
     void (*moved)(void *arg, struct gb_storage *storage);
     void *moved_arg;
-    /* Called for each copy out of a device or back; NULL: nobody asks. */
-    void (*on_copied)(void *arg, const struct gb_moved *moved);
-    void *on_copied_arg;
 };
 
 /* A request that needs room. */

@@ -5,11 +5,13 @@ import json
 import os
 import re
 import resource
+import shutil
 import socket
+import subprocess
 
 import pytest
 
-from device import ROOT
+from device import BUILD, ROOT
 from http_client import get
 from peer import DEADLINE, bytes_layout
 
@@ -319,3 +321,14 @@ def test_the_lists_of_metrics(served):
         assert told[name] == there or (told[name] == {"tier"} and not there), name
         assert kind == ("counter" if name.endswith("_total") else
                         "histogram" if name == "gpubufd_request_duration_seconds" else "gauge"), name
+
+
+def test_probes():
+    """As docs/METRICS.md lists them, where the build had <sys/sdt.h>."""
+    if not shutil.which("readelf") or not os.path.exists("/usr/include/x86_64-linux-gnu/sys/sdt.h"):
+        pytest.skip("no readelf, or no <sys/sdt.h>")
+    notes = subprocess.run(["readelf", "-n", BUILD / "bin/gpubufd"], capture_output=True, text=True,
+                           check=True).stdout
+    there = set(re.findall(r"Provider: gpubufd\s+Name: (\w+)", notes))
+    listed = set(re.findall(r"`gpubufd:(\w+)`", (ROOT / "docs/METRICS.md").read_text()))
+    assert there == listed and listed
