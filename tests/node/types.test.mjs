@@ -41,11 +41,9 @@ const missing = await (async () => {
 
 const GOOD = `
 import { connect, Table, Column, NDArray, NotFoundError, type Bundle, type Client, type Element, type WatchEvent } from 'gpubufd'
-import { createHandler } from 'gpubufd/serve'
 import { putBuffer, toDataFrame } from 'gpubufd/rapids'
 import { list, peers, stats, where, type Place } from 'gpubufd/cluster'
 import { getDataset, publishDataset, type Dataset } from 'gpubufd/dask'
-import { createServer } from 'node:http'
 export const rows = async (client: Client): Promise<number | undefined> => {
   await publishDataset(client, 'a', [{ n: [1, 2] }], { replace: true, mode: '0640' })
   const found: Dataset = await getDataset(client, 'a', { timeout: 5 })
@@ -58,7 +56,6 @@ export const told = async (signal: AbortSignal): Promise<unknown> => {
 }
 export const frame = async (table: Table): Promise<unknown> => toDataFrame(table, {}, ['a'])
 export const back = async (): Promise<number> => putBuffer(await connect(), 'a', { length: 1 }, {}, { mode: '0640' })
-export const server = async (): Promise<unknown> => createServer(createHandler(await connect(), { token: 'x'.repeat(16) }))
 import * as arrow from 'apache-arrow'
 export async function use (signal: AbortSignal): Promise<number> {
   using client: Client = await connect({ socket: '/s', reconnect: false })

@@ -63,7 +63,7 @@ PARTS = {
         ("objects", "objects"),
         ("values", "content"),
         ("client", "watch provide views streams client"),
-        ("package", "index cluster dask serve rapids"),
+        ("package", "index cluster dask rapids"),
     ],
     "client/python/src": [
         ("core", "core pybuffer dlpack"),
