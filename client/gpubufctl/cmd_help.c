@@ -11,15 +11,16 @@ static const struct {
     const char *word, *command;
     bool same;
 } other_words[] = {
-    {"list", "ls", true},        {"info", "stat", true},   {"cat", "get", true},
-    {"delete", "rm", false},     {"del", "rm", false},     {"remove", "rm", false},
-    {"unlink", "rm", false},     {"rename", "mv", false},  {"move", "mv", false},
-    {"copy", "cp", false},       {"ln", "alias", false},   {"link", "alias", false},
-    {"upload", "put", false},    {"import", "put", false}, {"publish", "put", false},
-    {"load", "put", false},      {"export", "get", false}, {"dump", "get", false},
-    {"download", "get", false},  {"print", "show", false}, {"head", "show", false},
-    {"view", "show", false},     {"lsof", "ps", false},    {"who", "ps", false},
-    {"leases", "ps", false},     {"keys", "ls", false},    {"dir", "ls", false},
+    {"list", "ls", true},        {"info", "stat", true},     {"cat", "get", true},
+    {"delete", "rm", false},     {"del", "rm", false},       {"remove", "rm", false},
+    {"unlink", "rm", false},     {"rename", "alias", false}, {"move", "alias", false},
+    {"mv", "alias", false},      {"cp", "alias", false},     {"copy", "alias", false},
+    {"ln", "alias", false},      {"link", "alias", false},   {"upload", "put", false},
+    {"import", "put", false},    {"publish", "put", false},  {"load", "put", false},
+    {"save", "get", false},      {"export", "get", false},   {"dump", "get", false},
+    {"download", "get", false},  {"print", "show", false},   {"head", "show", false},
+    {"view", "show", false},     {"lsof", "ps", false},      {"who", "ps", false},
+    {"leases", "ps", false},     {"keys", "ls", false},      {"dir", "ls", false},
     {"monitor", "watch", false},
 };
 

@@ -44,15 +44,6 @@ static const struct gb_cli_command commands[] = {
      "count from the end. In .csv a null is an empty field and an empty string is \"\"; in .npy a "
      "null is NaN or NaT.",
      gb_get_options, gb_cmd_get},
-    {"save", "PREFIX DIR", "Write objects to a directory, which load publishes again",
-     "Those whose names start with PREFIX, or match it, as for ls; '' is all. DIR appears once it "
-     "is complete. Layouts, metadata, mode, --evict, --ttl and pins are kept, and each buffer has "
-     "a checksum. An object that shares memory with another (alias) becomes one of its own.",
-     gb_save_options, gb_cmd_save},
-    {"load", "DIR", "Publish the objects that save has written",
-     "Under the names that they had; they belong to you. Objects that exist are skipped, damaged "
-     "ones are refused, and the rest is published; exit status 1 if any failed.",
-     gb_load_options, gb_cmd_load},
     {"show", "NAME", "Print what an object is, and its first rows", NULL, gb_show_options,
      gb_cmd_show},
     {"ls", "[PREFIX|PATTERN]", "List objects",
@@ -77,15 +68,6 @@ static const struct gb_cli_command commands[] = {
      gb_restore_options, gb_cmd_restore},
     {"alias", "NEW OF", "Give (a part of) an object another name, without a copy", NULL,
      gb_alias_options, gb_cmd_alias},
-    {"mv", "FROM TO", "Rename an object",
-     "Gives it the new name and then removes the old one. If mv ends in between the object has "
-     "both names: remove FROM with rm. It is a new version, without the pins. One with --ttl is "
-     "refused.",
-     gb_copy_options, gb_cmd_mv},
-    {"cp", "FROM TO", "Give an object another name; no byte is copied",
-     "What is published never changes, so that both names may share the memory: it counts once, "
-     "and goes with the last of them. The same as alias TO FROM.",
-     gb_copy_options, gb_cmd_cp},
     {"why", "NAME", "Say what keeps an object where it is, or what leaves before it", NULL,
      gb_why_options, gb_cmd_why},
     {"where", "NAME", "Say which machines of the cluster have a name",

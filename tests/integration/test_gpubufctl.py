@@ -342,8 +342,8 @@ def test_stats_trim_describe_call(ctl):
 
 # ---- the frame ---------------------------------------------------------------------------------
 
-COMMANDS = ("put", "create", "write", "get", "save", "load", "show", "ls", "stat", "rm", "pin", "unpin", "expire",
-            "spill", "restore", "alias", "mv", "cp", "why", "where", "ps", "top", "watch", "tail", "events", "stats", "trim",
+COMMANDS = ("put", "create", "write", "get", "show", "ls", "stat", "rm", "pin", "unpin", "expire",
+            "spill", "restore", "alias", "why", "where", "ps", "top", "watch", "tail", "events", "stats", "trim",
             "ping", "doctor", "call", "describe", "completion", "help", "version")
 
 

@@ -21,7 +21,7 @@ def fill(ctl, *names):
 
 @pytest.mark.parametrize("typed, meant", [
     ("lsit", "ls"), ("sl", "ls"), ("gte", "get"), ("shwo", "show"), ("delete", "rm"),
-    ("alais", "alias"), ("rename", "mv"), ("describ", "describe"),
+    ("alais", "alias"), ("rename", "alias"), ("describ", "describe"),
 ])
 def test_did_you_mean(ctl, typed, meant):
     assert f'did you mean "{meant}"?' in ctl.fails(USAGE, typed)
@@ -43,7 +43,7 @@ def test_other_words(ctl):
 def test_a_wrong_name_is_wrong_usage(ctl):
     path = ctl.file("f", b"x")
     for words in [("put", "/abs", path), ("rm", "/abs"), ("get", ""), ("stat", "/abs"),
-                  ("alias", "/a", "b"), ("pin", "a/"), ("mv", "/a", "b"), ("show", "/a")]:
+                  ("alias", "/a", "b"), ("pin", "a/"), ("show", "/a")]:
         assert "name" in ctl.fails(USAGE, *words)
 
 
@@ -98,26 +98,6 @@ def test_rm_of_a_very_long_name(ctl):
     assert ctl.names() == ["a"]
 
 
-# ---- new names ---------------------------------------------------------------------------------
-
-
-def test_cp_and_mv(ctl):
-    ctl("put", "a", "-", input=b"one")
-    ctl("cp", "a", "b")
-    assert ctl("cat", "a") == ctl("cat", "b") == "one"
-    ctl("mv", "a", "c")
-    assert ctl.names() == ["b", "c"] and ctl("cat", "c") == "one"
-    assert "--replace" in ctl.fails(FAILED, "mv", "b", "c")
-    assert ctl.names() == ["b", "c"]
-    ctl("mv", "-r", "b", "c")
-    assert ctl.names() == ["c"]
-    ctl.fails(FAILED, "mv", "nosuch", "d")
-    ctl.fails(USAGE, "mv", "c", "c")
-    ctl("put", "short", "-", "--ttl", "1h", input=b"x")
-    assert "--ttl" in ctl.fails(FAILED, "mv", "short", "long")
-    assert ctl.names() == ["c", "short"]
-
-
 # ---- numbers, errors, JSON ---------------------------------------------------------------------
 
 
@@ -164,7 +144,7 @@ def test_json_errors(ctl, tmp_path):
 def test_json_of_everything(ctl):
     fill(ctl, "a", "b")
     assert ctl.json("alias", "c", "a") == {"name": "c", "of": "a"}
-    assert ctl.json("cp", "a", "d") == {"name": "d", "of": "a"}
+    assert ctl.json("alias", "d", "a") == {"name": "d", "of": "a"}
     assert ctl.json("pin", "[ab]") == {"pinned": ["a", "b"]}
     assert ctl.json("unpin", "a") == {"unpinned": ["a"]}
     assert ctl.json("rm", "-f", "b", "nosuch", "c") == {"removed": ["b", "c"]}

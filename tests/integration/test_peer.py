@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -16,8 +17,9 @@ import pytest
 import device as test_device
 from cluster import PATIENT, SHARED, WAIT, fetched
 from ctl import Ctl
-from peer import DEADLINE, Closed, RpcError, bytes_layout, wait_until
-from test_gpubufctl_snapshot import contents, publish_all
+from peer import DEADLINE, Closed, Peer, RpcError, bytes_layout, wait_until
+from test_bundle import FILE, publish as publish_bundle
+from test_gpubufctl_types import nested, words
 
 MIB = 1 << 20
 
@@ -44,6 +46,55 @@ def leave(reader, other):
 
 
 # ---- what is fetched ------------------------------------------------------------------------------
+
+
+SMALL = "name,count,flag\nx,1,true\n,2,\n\"\",,false\n\"a\n\"\"b\",4,true\n"
+PARTS = ["1:3", "9:20", "3:", "7:7"]
+
+
+def rows(count):
+    lines = [f"{'' if i % 7 == 3 else 'text ' + str(i)},{i},{['true', 'false', ''][i % 3]}" for i in range(count)]
+    return "name,count,flag\n" + "\n".join(lines) + "\n"
+
+
+def contents(ctl):
+    """Each object's content: text; bundles, bytes and long arrays as they are."""
+    shown = {}
+    with Peer(ctl.path) as peer:
+        for name in ctl.names():
+            layout = peer.call("stat", name=name)["object"]["layout"]
+            if layout["kind"] in ("bundle", "bytes") or layout["kind"] == "array" and layout["shape"][0] > 100_000:
+                ctl("get", name, "-f", "raw", "-o", "bytes")  # as text, millions of numbers take seconds
+                shown[name] = ctl.read("bytes")
+            else:
+                shown[name] = ctl("--json", "get", name)
+    return shown
+
+
+def publish_all(ctl, peer):
+    ctl("put", "d/small", ctl.file("small.csv", SMALL), "--mode", "644", "--evict", "drop",
+        "--label", "run ä", "--keep", "2")
+    ctl("put", "d/rows", ctl.file("rows.csv", rows(100)), "--ttl", "1h")
+    ctl("put", "d/empty", ctl.file("empty", ""))
+    ctl("put", "d/none", ctl.file("none.csv", "a,b\n"))
+    ctl("put", "d/large", ctl.file("large", random.Random(5).randbytes(2_500_001)), "-e", "keep")
+    ctl("put", "d/array", "large", "-d", "uint8", "-s", "2500001")
+    ctl("pin", "d/large")
+    for i, part in enumerate(PARTS):
+        ctl("alias", f"d/rows.{i}", "d/rows", "--slice", part)
+        ctl("alias", f"d/array.{i}", "d/array", "--slice", part)
+    nested(peer)
+    ctl("alias", "d/nested", "n")
+    for i, part in enumerate(["0:1", "1:3", "2:3"]):
+        ctl("alias", f"d/nested.{i}", "n", "--slice", part)
+    mask = {"kind": "array", "dtype": "int16", "shape": [5, 5], "mask": {}}
+    peer.create_object("d/masked", mask, {"data": words("h", *range(25)), "mask": b"\x2e\x9a\x55\x01"})
+    ctl("alias", "d/masked.1", "d/masked", "--slice", "2:4")
+    meta = {"kind": "table", "length": 1, "metadata": {"made": "by ä \"test\""},
+            "columns": [{"name": "a", "dtype": "int8", "length": 1, "metadata": {"unit": "m"}}]}
+    peer.create_object("d/meta", meta, {"columns[0].data": b"\x07"})
+    publish_bundle(peer, "d/model", FILE)
+    ctl("rm", "n")
 
 
 class Open(Ctl):

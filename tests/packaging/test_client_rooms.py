@@ -29,7 +29,7 @@ PARTS = {
         ("text", "format term line grid parse json_print screen end"),
         ("data", "file decode npy series csv_table csv_write json_table json_write"),
         ("frame", "cli tell"),
-        ("subjects", "table names cluster put put_* python snapshot view memory top_view doctor doctor_*"),
+        ("subjects", "table names cluster put put_* python view memory top_view doctor doctor_*"),
         ("commands", "commands complete cmd_*"),
         ("program", "main"),
     ],
