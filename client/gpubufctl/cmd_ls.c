@@ -172,7 +172,7 @@ void gb_cmd_ls(struct gb_cli *cli, struct gb_cli_args *args)
     }
     cJSON *objects = find(cli, text, args->option[VERSIONS] != NULL);
     if (key)
-        gb_cjson_sort(objects, key, NULL, false);
+        gb_cjson_sort(objects, key, NULL);
     if (cli->json)
         print_json(objects, args->option[TOTAL] != NULL);
     else if (args->option[NAMES])

@@ -174,7 +174,6 @@ struct row {
     const char *name;
     int64_t key[2];
     size_t place;
-    bool reverse;
 };
 
 static int compare_rows(const void *a, const void *b)
@@ -188,7 +187,7 @@ static int compare_rows(const void *a, const void *b)
         order = strcmp(x->name, y->name);
     if (order == 0)
         order = (x->place > y->place) - (x->place < y->place);
-    return x->reverse ? -order : order;
+    return order;
 }
 
 static int64_t key_of(const cJSON *object, const char *key)
@@ -198,7 +197,7 @@ static int64_t key_of(const cJSON *object, const char *key)
     return *key == '-' ? -gb_cjson_int_of(object, key + 1, 0) : gb_cjson_int_of(object, key, 0);
 }
 
-void gb_cjson_sort(cJSON *list, const char *first, const char *second, bool reverse)
+void gb_cjson_sort(cJSON *list, const char *first, const char *second)
 {
     size_t count = (size_t)cJSON_GetArraySize(list);
     struct row *rows = gb_new(count, sizeof(*rows));
@@ -208,8 +207,7 @@ void gb_cjson_sort(cJSON *list, const char *first, const char *second, bool reve
         rows[i] = (struct row){object,
                                gb_cjson_string_of(object, "name", ""),
                                {key_of(object, first), key_of(object, second)},
-                               i,
-                               reverse};
+                               i};
     }
     qsort(rows, count, sizeof(*rows), compare_rows);
     for (size_t i = 0; i < count; i++)

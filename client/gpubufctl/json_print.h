@@ -42,8 +42,7 @@ int64_t gb_cjson_int_of(const cJSON *object, const char *key, int64_t otherwise)
 bool gb_cjson_bool_of(const cJSON *object, const char *key);
 
 /* Orders a list of objects by a number that each has, then by another (or NULL): the largest first,
-   or the smallest where "-" stands before its name; then by their names, or as they stand.
-   `reverse`: the other way round. */
-void gb_cjson_sort(cJSON *list, const char *first, const char *second, bool reverse);
+   or the smallest where "-" stands before its name; then by their names, or as they stand. */
+void gb_cjson_sort(cJSON *list, const char *first, const char *second);
 
 #endif

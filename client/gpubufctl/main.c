@@ -77,10 +77,7 @@ static const struct gb_cli_command commands[] = {
      "\"pins\": the session still maps the segment but has no lease in it, so it cannot be freed.",
      gb_ps_options, gb_cmd_ps},
     {"top", "", "Show what is in memory, and go on showing it",
-     "Keys: h lists them, q ends it, tab, left and right change between objects, sessions and "
-     "users, s sorts objects by size, by last use or by how long they are idle, r reverses that, "
-     "/ shows only those with a text in their names, up, down, page up, page down, home and end "
-     "scroll. Where there is no terminal it prints once and ends.",
+     "Ctrl-C ends it. Where there is no terminal it prints once and ends.",
      gb_top_options, gb_cmd_top},
     {"watch", "[PREFIX]", "Print events as they happen", NULL, gb_watch_options, gb_cmd_watch},
     {"tail", "NAME", "Print a stream's frames as they come",

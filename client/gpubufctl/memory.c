@@ -103,7 +103,7 @@ static cJSON *read_users(const cJSON *list)
                 user, descriptors[i],
                 (double)number_of(gb_cjson_member(item, "descriptors"), descriptors[i]));
     }
-    gb_cjson_sort(users, "used", "held", false);
+    gb_cjson_sort(users, "used", "held");
     return users;
 }
 
@@ -184,18 +184,26 @@ bool gb_inventory_read_leases(struct gb_inventory *memory, const cJSON *answer)
             add_to(session, "pins", number_of(item, "bytes"));
     }
     memory->truncated = gb_cjson_bool_of(answer, "truncated");
-    gb_cjson_sort(memory->sessions, "holds", "maps", false);
+    gb_cjson_sort(memory->sessions, "holds", "maps");
     return true;
 }
 
 /* ---- objects ---- */
+
+void gb_inventory_take_objects(struct gb_inventory *memory, struct gb_inventory *from)
+{
+    cJSON_Delete(memory->objects);
+    memory->objects = from->objects;
+    memory->listed = from->listed;
+    from->objects = NULL;
+}
 
 void gb_inventory_sort(struct gb_inventory *memory, enum gb_inventory_order order, size_t keep)
 {
     static const char *const keys[][2] = {
         {"bytes", NULL}, {"-idle_ms", "leases"}, {"idle_ms", "-leases"}};
 
-    gb_cjson_sort(memory->objects, keys[order][0], keys[order][1], memory->reverse);
+    gb_cjson_sort(memory->objects, keys[order][0], keys[order][1]);
     for (size_t told = (size_t)cJSON_GetArraySize(memory->objects); told > keep; told--)
         cJSON_Delete(cJSON_DetachItemViaPointer(memory->objects, memory->objects->child->prev));
 }

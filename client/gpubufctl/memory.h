@@ -54,7 +54,6 @@ struct gb_inventory {
     cJSON *users, *sessions, *objects;
     bool truncated;  /* there are more leases than one answer tells */
     uint64_t listed; /* objects that were looked at */
-    bool reverse; /* the order is reversed, so that its last ones are kept; set before the pages */
 };
 
 /* A zeroed struct is empty. */
@@ -69,6 +68,9 @@ bool gb_inventory_read_page(struct gb_inventory *memory, cJSON *page, enum gb_in
                             size_t keep);
 /* To be called after the last page: puts the objects into that order. */
 void gb_inventory_sort(struct gb_inventory *memory, enum gb_inventory_order order, size_t keep);
+
+/* Moves the objects that `from` has to *memory. */
+void gb_inventory_take_objects(struct gb_inventory *memory, struct gb_inventory *from);
 
 /* As JSON for programs, each list cut to `most` entries; to be deleted with cJSON_Delete. */
 cJSON *gb_inventory_json(const struct gb_inventory *memory, size_t most);

@@ -49,7 +49,7 @@ static void add_cell(struct gb_grid *grid, const struct gb_table_column *column,
 }
 
 void gb_table_write(struct gb_writer *out, const struct gb_table_column *columns, size_t count,
-                    const cJSON *list, size_t first, size_t most, unsigned width, bool color)
+                    const cJSON *list, size_t most, unsigned width, bool color)
 {
     struct gb_grid grid;
     size_t row = 0;
@@ -62,7 +62,7 @@ void gb_table_write(struct gb_writer *out, const struct gb_table_column *columns
         gb_grid_text(&grid, columns[i].title, GB_STYLE_DIM);
     }
     GB_CJSON_EACH(object, list) {
-        for (size_t i = 0; i < count && row >= first && row - first < most; i++)
+        for (size_t i = 0; i < count && row < most; i++)
             if (columns[i].add)
                 columns[i].add(&grid, object);
             else
@@ -82,6 +82,6 @@ void gb_table_print(const struct gb_cli *cli, const struct gb_table_column *colu
     struct gb_writer out;
 
     gb_writer_init(&out, 0);
-    gb_table_write(&out, columns, count, list, 0, SIZE_MAX, gb_term_width(), cli->color);
+    gb_table_write(&out, columns, count, list, SIZE_MAX, gb_term_width(), cli->color);
     gb_cli_print(&out);
 }

@@ -28,9 +28,9 @@ struct gb_table_column {
     void (*add)(struct gb_grid *grid, const cJSON *object); /* adds its cell; NULL: as above */
 };
 
-/* Writes `most` objects of a list, from `first` on, within `width` columns. */
+/* Writes the first `most` objects of a list, within `width` columns. */
 void gb_table_write(struct gb_writer *out, const struct gb_table_column *columns, size_t count,
-                    const cJSON *list, size_t first, size_t most, unsigned width, bool color);
+                    const cJSON *list, size_t most, unsigned width, bool color);
 /* Prints all of them. */
 void gb_table_print(const struct gb_cli *cli, const struct gb_table_column *columns, size_t count,
                     const cJSON *list);

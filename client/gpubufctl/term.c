@@ -61,6 +61,16 @@ unsigned gb_term_width(void)
     return *end || end == columns || width > 10000 ? 0 : (unsigned)width;
 }
 
+unsigned gb_term_rows(void)
+{
+    const char *term = getenv("TERM");
+    struct winsize size;
+
+    if (!term || !*term || strcmp(term, "dumb") == 0 || isatty(STDOUT_FILENO) != 1)
+        return 0;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 ? size.ws_row : 24;
+}
+
 const char *gb_style_on(bool color, enum gb_style style)
 {
     static const char *const escapes[] = {

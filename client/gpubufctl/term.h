@@ -31,6 +31,9 @@ bool gb_term_color(enum gb_color choice);
 /* Columns of standard output: the terminal's, else $COLUMNS, else 0 (no limit). */
 unsigned gb_term_width(void);
 
+/* Rows of the terminal that standard output is; 0: it is none, or none that can be cleared. */
+unsigned gb_term_rows(void);
+
 enum gb_style {
     GB_STYLE_NONE,
     GB_STYLE_BOLD,

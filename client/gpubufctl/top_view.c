@@ -9,7 +9,8 @@
 #include "line.h"
 #include "table.h"
 
-enum { BAR_LEAST = 10, KEY_LEAST = 8, NAME_MOST = 12, LIST_LEAST = 6 };
+enum { BAR_LEAST = 10, NAME_MOST = 12, LIST_LEAST = 6 };
+enum { LIST_FRAME = 3 }; /* lines of a list beside its rows: an empty one, two titles */
 enum { NARROW = 60, USUAL = 80, WIDE = 90, WIDER = 116 }; /* columns of a screen */
 
 /* ---- devices and tiers ---- */
@@ -237,65 +238,54 @@ static const struct gb_table_column user_columns[] = {
     {"flying", "in_flight", GB_CELL_COUNT, .least = USUAL},
 };
 
+enum list { OBJECTS, SESSIONS, USERS, LISTS };
+
 static const struct {
     const struct gb_table_column *columns;
     size_t count;
 } lists[] = {
-    [GB_TOP_OBJECTS] = {GB_TABLE(object_columns)},
-    [GB_TOP_SESSIONS] = {GB_TABLE(session_columns)},
-    [GB_TOP_USERS] = {GB_TABLE(user_columns)},
+    [OBJECTS] = {GB_TABLE(object_columns)},
+    [SESSIONS] = {GB_TABLE(session_columns)},
+    [USERS] = {GB_TABLE(user_columns)},
 };
 
-static const cJSON *list_of(const struct gb_top_view *view, enum gb_top_list list)
+static const cJSON *list_of(const struct gb_top_view *view, enum list list)
 {
-    return list == GB_TOP_OBJECTS    ? view->memory->objects
-           : list == GB_TOP_SESSIONS ? view->memory->sessions
-                                     : view->memory->users;
+    return list == OBJECTS    ? view->memory->objects
+           : list == SESSIONS ? view->memory->sessions
+                              : view->memory->users;
 }
 
-static size_t length_of(const struct gb_top_view *view, enum gb_top_list list)
+static size_t length_of(const struct gb_top_view *view, enum list list)
 {
     return (size_t)cJSON_GetArraySize(list_of(view, list));
 }
 
-static void draw_list(const struct gb_top_view *view, enum gb_top_list list, struct gb_writer *out,
-                      size_t rows)
-{
-    gb_table_write(out, lists[list].columns, lists[list].count, list_of(view, list), view->first,
-                   rows, view->width, view->color);
-}
-
-static void list_title(const struct gb_top_view *view, enum gb_top_list list, char *out,
-                       size_t size)
+static void draw_title(const struct gb_top_view *view, enum list list, struct gb_writer *out)
 {
     static const char *const orders[] = {"by size", "last used first", "longest idle first"};
     const struct gb_inventory *memory = view->memory;
+    struct gb_line line = gb_line(out, view->width, view->color);
 
-    if (list == GB_TOP_OBJECTS)
-        (void)snprintf(out, size, "Objects %s, %s%s%s%s", gb_count(memory->object_count).text,
-                       orders[view->order], view->reverse ? ", reversed" : "",
-                       view->filter[0] ? ", with " : "", view->filter);
-    else if (list == GB_TOP_USERS)
-        (void)snprintf(out, size, "Users %zu", length_of(view, list));
-    else
-        (void)snprintf(out, size, "Sessions %s%s that hold or map",
+    if (list == OBJECTS)
+        gb_line_format(&line, GB_STYLE_BOLD, "Objects %s, %s", gb_count(memory->object_count).text,
+                       orders[view->order]);
+    else if (list == SESSIONS)
+        gb_line_format(&line, GB_STYLE_BOLD, "Sessions %s%s that hold or map",
                        gb_count(length_of(view, list)).text, memory->truncated ? " or more" : "");
+    else
+        gb_line_format(&line, GB_STYLE_BOLD, "Users %zu", length_of(view, list));
+    gb_line_end(&line);
 }
 
-/* The list that is shown is in brackets, for those who see no colours. */
-static void draw_tabs(const struct gb_top_view *view, struct gb_writer *out)
+static void draw_list(const struct gb_top_view *view, enum list list, struct gb_writer *out,
+                      size_t rows)
 {
-    struct gb_line line = gb_line(out, view->width, view->color);
-    char title[192];
-
-    for (int list = 0; list < GB_TOP_LISTS; list++) {
-        bool shown = (enum gb_top_list)list == view->list;
-
-        list_title(view, (enum gb_top_list)list, title, sizeof(title));
-        gb_line_format(&line, shown ? GB_STYLE_BOLD : GB_STYLE_DIM, shown ? "[%s]" : " %s ", title);
-        gb_line_text(&line, GB_STYLE_NONE, " ");
-    }
-    gb_line_end(&line);
+    gb_write_char(out, '\n');
+    draw_title(view, list, out);
+    if (length_of(view, list) > 0)
+        gb_table_write(out, lists[list].columns, lists[list].count, list_of(view, list), rows,
+                       view->width, view->color);
 }
 
 /* ---- the whole ---- */
@@ -334,103 +324,34 @@ static void draw_heading(const struct gb_top_view *view, struct gb_writer *out)
     gb_line_end(&line);
 }
 
-static void draw_keys(const struct gb_top_view *view, struct gb_writer *out)
+/* Objects get the room that is left; sessions and users at most a quarter of it each, and nothing on
+   a low terminal. */
+static void draw_fitting_lists(const struct gb_top_view *view, struct gb_writer *out)
 {
-    struct gb_line line = gb_line(out, view->width, view->color);
-    size_t last = view->first + view->list_rows;
+    size_t used = lines_of(out), room = view->rows > used ? view->rows - used : 0;
+    size_t share[LISTS] = {0}, left = room;
 
-    if (last > view->list_length)
-        last = view->list_length;
-    if (view->typing) {
-        gb_line_format(&line, GB_STYLE_BOLD, "names with: %s_", view->filter);
-        gb_line_text(&line, GB_STYLE_DIM, "  enter keeps it, ^U empties it");
-        gb_line_end(&line);
-        out->length--; /* nothing follows */
-        return;
+    for (int list = USERS; list > OBJECTS && room >= 4 * LIST_LEAST; list--) {
+        size_t length = length_of(view, (enum list)list);
+        size_t most = room / 4 > LIST_FRAME ? room / 4 - LIST_FRAME : 0;
+        share[list] = length < most ? length : most;
+        left -= share[list] > 0 ? share[list] + LIST_FRAME : 0;
     }
-    char shown[64] = "";
-    if (view->list_length > 0)
-        (void)snprintf(shown, sizeof(shown), "%zu-%zu of %s%zu", view->first + 1, last,
-                       view->list == GB_TOP_OBJECTS && view->memory->listed > view->list_length
-                           ? "the first "
-                           : "",
-                       view->list_length);
-    const char *all = gb_term_utf8() ? "q quit  h help  tab list  s sort  / filter  ↑↓  "
-                                     : "q quit  h help  tab list  s sort  / filter  up/down  ";
-    bool fits = gb_text_width(all, strlen(all)) + strlen(shown) <= view->width;
-    gb_line_text(&line, GB_STYLE_DIM, fits ? all : "q quit  h help  ");
-    gb_line_text(&line, GB_STYLE_DIM, shown);
-    gb_line_end(&line);
-    out->length--; /* nothing follows */
+    share[OBJECTS] = left > LIST_FRAME ? left - LIST_FRAME : 0;
+    for (int list = 0; list < LISTS; list++)
+        if (share[list] > 0)
+            draw_list(view, (enum list)list, out, share[list]);
 }
 
-static void draw_help(const struct gb_top_view *view, struct gb_writer *out, size_t rows)
+void gb_top_draw(const struct gb_top_view *view, struct gb_writer *out)
 {
-    static const char *const keys[][2] = {
-        {"q", "end"},
-        {"tab, left, right", "objects, sessions or users"},
-        {"s", "objects by size, by last use, by how long they are idle"},
-        {"r", "that order reversed"},
-        {"/", "names with this text in them, or of a pattern such as a*"},
-        {"up, down", "scroll, as k and j do; also page up, page down, space, home and end"},
-        {"h, ?", "these keys; any key goes back"},
-    };
-
-    struct gb_line line = gb_line(out, view->width, view->color);
-    size_t most = lines_of(out) + rows, whole = out->length;
-
-    line.indent = 20;
-    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys) && lines_of(out) <= most; i++) {
-        whole = out->length;
-        gb_line_format(&line, GB_STYLE_BOLD, "  %s", keys[i][0]);
-        gb_line_to(&line, line.indent);
-        gb_line_text(&line, GB_STYLE_NONE, keys[i][1]);
-        gb_line_end(&line);
-    }
-    if (lines_of(out) > most)
-        out->length = whole;
-}
-
-static void draw_all(struct gb_top_view *view, struct gb_writer *out)
-{
-    for (int list = 0; list < GB_TOP_LISTS; list++) {
-        struct gb_line line = gb_line(out, view->width, view->color);
-        char title[192];
-
-        gb_line_end(&line);
-        list_title(view, (enum gb_top_list)list, title, sizeof(title));
-        gb_line_text(&line, GB_STYLE_BOLD, title);
-        gb_line_end(&line);
-        if (length_of(view, (enum gb_top_list)list) > 0)
-            draw_list(view, (enum gb_top_list)list, out, view->list_rows);
-    }
-}
-
-void gb_top_draw(struct gb_top_view *view, struct gb_writer *out)
-{
-    unsigned lines;
-
     draw_heading(view, out);
     draw_fitting_places(view, out);
-    if (view->rows == 0) {
-        draw_all(view, out);
+    if (view->rows > 0) {
+        draw_fitting_lists(view, out);
+        out->length--; /* a newline in the last line would move all of it */
         return;
     }
-    if (view->rows >= 20)
-        gb_write_char(out, '\n');
-    draw_tabs(view, out);
-    lines = lines_of(out) + 2; /* the columns' titles, the keys */
-    view->list_rows = view->rows > lines ? view->rows - lines : 0;
-    view->list_length = length_of(view, view->list);
-    size_t last = view->list_length > view->list_rows ? view->list_length - view->list_rows : 0;
-    if (view->first > last)
-        view->first = last;
-    if (view->help)
-        draw_help(view, out, view->list_rows);
-    else
-        draw_list(view, view->list, out, view->list_rows);
-    while (lines_of(out) < view->rows - 1)
-        gb_write_char(out, '\n');
-    if (lines_of(out) < view->rows)
-        draw_keys(view, out);
+    for (int list = 0; list < LISTS; list++)
+        draw_list(view, (enum list)list, out, view->list_rows);
 }

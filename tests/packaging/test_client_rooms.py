@@ -26,7 +26,7 @@ PARTS = {
         ("session", "session/*"),
     ],
     "client/gpubufctl": [
-        ("text", "format term line grid parse json_print screen end"),
+        ("text", "format term line grid parse json_print end"),
         ("data", "file decode npy series csv_table csv_write json_table json_write"),
         ("frame", "cli tell"),
         ("subjects", "table names cluster put put_* python view memory top_view doctor doctor_*"),
