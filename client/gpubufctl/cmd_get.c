@@ -1,6 +1,5 @@
 /* gpubufctl get NAME */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +9,6 @@
 #include "csv_write.h"
 #include "file.h"
 #include "json_print.h"
-#include "json_write.h"
-#include "npy.h"
 #include "parse.h"
 #include "python.h"
 #include "series.h"
@@ -22,10 +19,10 @@ enum { OUTPUT, FORMAT, COLUMN, SLICE, VERSION, LABEL, WAIT };
 
 const struct gb_cli_option gb_get_options[] = {
     {"output", 'o', "FILE",
-     "where to: .npy, .csv, .json, .jsonl, .safetensors, else raw bytes (standard output)", NULL},
+     "where to: .csv, .safetensors, a file by Python, else raw bytes (standard output)", NULL},
     {"format", 'f', "FORMAT",
-     "npy, csv, json, jsonl, safetensors, arrow, arrows, parquet, npz or raw (by FILE)",
-     "npy csv json jsonl safetensors arrow arrows parquet npz raw"},
+     "csv, safetensors, raw, npy, npz, jsonl, arrow, arrows or parquet (by FILE)",
+     "csv safetensors raw npy npz jsonl arrow arrows parquet"},
     {"column", 'c', "COLUMN", "only this column of a table", NULL},
     {"slice", 's', "A:B", "only rows, elements or bytes A to B (not included)", NULL},
     {"version", 'v', "VERSION", "this version, if it is still there", NULL},
@@ -34,17 +31,9 @@ const struct gb_cli_option gb_get_options[] = {
     {0},
 };
 
-enum format {
-    FORMAT_NPY,
-    FORMAT_CSV,
-    FORMAT_JSON,
-    FORMAT_JSONL,
-    FORMAT_SAFETENSORS,
-    FORMAT_RAW,
-    FORMAT_NONE
-};
+enum format { FORMAT_CSV, FORMAT_SAFETENSORS, FORMAT_RAW, FORMAT_NONE };
 
-static const char *const formats[] = {"npy", "csv", "json", "jsonl", "safetensors", "raw"};
+static const char *const formats[] = {"csv", "safetensors", "raw"};
 
 #define BUNDLE_PIECE ((uint64_t)4 << 20) /* bytes that are read from a GPU at a time */
 
@@ -59,45 +48,15 @@ struct get {
 
 /* ---- elements as bytes ---------------------------------------------------------------------- */
 
-/* The value that is written for a null in .npy: NaN or NaT. False if the type has neither. */
-static bool null_item(const struct gb_series *series, unsigned char *item)
-{
-    const float nan32[2] = {NAN, 0};
-    const double nan64[2] = {(double)NAN, 0};
-    const int64_t not_a_time = INT64_MIN;
-    const uint16_t nan16 = 0x7e00;
-
-    switch (series->dtype.type) {
-    case GB_TYPE_FLOAT16:
-        memcpy(item, &nan16, 2);
-        return true;
-    case GB_TYPE_FLOAT32:
-    case GB_TYPE_COMPLEX64:
-        memcpy(item, nan32, series->item_bytes);
-        return true;
-    case GB_TYPE_FLOAT64:
-    case GB_TYPE_COMPLEX128:
-        memcpy(item, nan64, series->item_bytes);
-        return true;
-    case GB_TYPE_TIMESTAMP:
-    case GB_TYPE_DURATION:
-        memcpy(item, &not_a_time, 8);
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* Writes all elements in C order; those that are null as `null`, or as they are if that is NULL.
-   Stops early if the stream has an error. */
-static void write_items(struct get *get, const struct gb_series *series, const unsigned char *null)
+/* Writes all elements in C order. Stops early if the stream has an error. */
+static void write_items(struct get *get, const struct gb_series *series)
 {
     enum { CHUNK = 1 << 20 };
     uint64_t size = series->item_bytes;
     uint64_t items = gb_dtype_items(&series->dtype, series->length, true);
     FILE *file = get->output.file;
 
-    if (series->c_order && !null) {
+    if (series->c_order) {
         const unsigned char *data = series->length ? gb_series_item(series, 0) : NULL;
         uint64_t total = items * size;
         for (uint64_t done = 0; done < total && !ferror(file); done += CHUNK) {
@@ -107,10 +66,8 @@ static void write_items(struct get *get, const struct gb_series *series, const u
         }
         return;
     }
-    /* Elements that are packed: they have no nulls here. */
     for (uint64_t i = 0; i < items && !ferror(file); i++) {
-        bool valid = !null || gb_series_valid(series, i);
-        fwrite(valid ? gb_series_item(series, i) : null, 1, size, file);
+        fwrite(gb_series_item(series, i), 1, size, file);
         if (i % 4096 == 0)
             gb_progress_update(&get->progress, i * size);
     }
@@ -125,41 +82,13 @@ static void write_bools(struct get *get, const struct gb_series *series)
 
 /* ---- formats -------------------------------------------------------------------------------- */
 
-static void get_npy(struct get *get, const struct gb_series *series)
-{
-    struct gb_dtype dtype = series->dtype;
-    char header[GB_NPY_WRITE_MAX];
-    unsigned char null[16];
-
-    if (dtype.type == GB_TYPE_BOOL)
-        dtype.type = GB_TYPE_BOOL8;
-    size_t length = gb_npy_write(&dtype, series->shape ? series->shape : &series->length,
-                                 series->shape ? series->ndim : 1, header);
-    if (length == 0)
-        gb_cli_fail(GB_STATUS_FAILED, "cannot get %s as .npy: NumPy has no %s; write .csv%s",
-                    get->name, gpubuf_dtype(get->object),
-                    series->item_bytes ? " or raw bytes" : "");
-    uint64_t nulls = gb_series_nulls(series);
-    bool marked = nulls > 0 && null_item(series, null);
-    if (nulls > 0 && !marked)
-        gb_cli_fail(GB_STATUS_FAILED,
-                    "cannot get %s as .npy: %" PRIu64 " of its elements are null, which %s cannot "
-                    "say in NumPy; write .csv",
-                    get->name, nulls, gpubuf_dtype(get->object));
-    fwrite(header, 1, length, get->output.file);
-    if (series->dtype.type == GB_TYPE_BOOL)
-        write_bools(get, series);
-    else
-        write_items(get, series, marked ? null : NULL);
-}
-
 /* Strings and binaries: their bytes, one element after the other. */
 static void get_raw(struct get *get, const struct gb_series *series)
 {
     if (series->dtype.type == GB_TYPE_BOOL) {
         write_bools(get, series);
     } else if (series->item_bytes > 0) {
-        write_items(get, series, NULL);
+        write_items(get, series);
     } else if (!series->info->has_data) {
         gb_cli_fail(GB_STATUS_FAILED, "cannot get %s as raw bytes: it is of type %s; write .csv",
                     get->name, gpubuf_dtype(get->object));
@@ -200,7 +129,7 @@ static void get_array_csv(struct get *get, const struct gb_series *series)
     free(names);
 }
 
-static void get_rows(struct get *get, enum format format)
+static void get_rows(struct get *get)
 {
     size_t count = gpubuf_child_count(get->object);
     uint64_t rows = gpubuf_length(get->object);
@@ -213,32 +142,13 @@ static void get_rows(struct get *get, enum format format)
             gb_cli_refuse(GPUBUF_E_INVALID, "%s", gpubuf_object_errmsg(get->object));
         gb_series_init(&series[i], column);
         series[i].held = column;
-        if (format != FORMAT_CSV)
-            gb_series_as_json(&series[i]);
         sources[i] = (struct gb_csv_source){series[i].name, &series[i], 0, 1};
     }
-    if (format == FORMAT_CSV)
-        gb_csv_write(get->output.file, sources, count, rows, &get->progress);
-    else
-        gb_json_write_rows(get->output.file, sources, count, rows, format == FORMAT_JSONL,
-                           &get->progress);
+    gb_csv_write(get->output.file, sources, count, rows, &get->progress);
     for (size_t i = 0; i < count; i++)
         gb_series_end(&series[i]);
     free(series);
     free(sources);
-}
-
-static void get_items(struct get *get, struct gb_series *series)
-{
-    bool array = gpubuf_kind(get->object) == GPUBUF_KIND_ARRAY;
-
-    if (gpubuf_kind(get->object) == GPUBUF_KIND_BYTES)
-        gb_cli_fail(GB_STATUS_FAILED,
-                    "cannot get %s as JSON: it is bytes; --format raw writes them as they are",
-                    get->name);
-    gb_series_as_json(series);
-    gb_json_write_items(get->output.file, series, array ? gpubuf_ndim(get->object) : 1,
-                        &get->progress);
 }
 
 /* Ends if the library has failed. */
@@ -351,20 +261,17 @@ static void check_format(const struct get *get, enum format format)
     enum gpubuf_kind kind = gpubuf_kind(get->object);
     bool bundle = kind == GPUBUF_KIND_BUNDLE;
 
-    if (bundle ? format < FORMAT_SAFETENSORS : format == FORMAT_SAFETENSORS)
+    if (bundle ? format == FORMAT_CSV : format == FORMAT_SAFETENSORS)
         gb_cli_fail(GB_STATUS_FAILED,
                     bundle ? "cannot get %s in this format: it is a bundle; write .safetensors"
                            : "cannot get %s as .safetensors: it is no bundle",
                     get->name);
-    if (kind == GPUBUF_KIND_TABLE && (format == FORMAT_NPY || format == FORMAT_RAW))
-        gb_cli_fail(GB_STATUS_FAILED,
-                    "cannot get %s as %s: it is a table; write .csv, or choose a column with "
-                    "--column",
-                    get->name, format == FORMAT_NPY ? ".npy" : "raw bytes");
-    if (kind != GPUBUF_KIND_TABLE && format == FORMAT_JSONL)
-        gb_cli_fail(GB_STATUS_FAILED,
-                    "cannot get %s as JSON lines, which are the rows of a table; write .json",
-                    get->name);
+    if (kind == GPUBUF_KIND_TABLE && format == FORMAT_RAW)
+        gb_cli_fail(
+            GB_STATUS_FAILED,
+            "cannot get %s as raw bytes: it is a table; write .csv, or choose a column with "
+            "--column",
+            get->name);
 }
 
 static void get_part(struct get *get, enum format format)
@@ -377,16 +284,12 @@ static void get_part(struct get *get, enum format format)
         return;
     }
     if (gpubuf_kind(get->object) == GPUBUF_KIND_TABLE) {
-        get_rows(get, format);
+        get_rows(get);
         return;
     }
     gb_series_init(&series, get->object);
-    if (format == FORMAT_NPY)
-        get_npy(get, &series);
-    else if (format == FORMAT_CSV)
+    if (format == FORMAT_CSV)
         get_array_csv(get, &series);
-    else if (format == FORMAT_JSON)
-        get_items(get, &series);
     else
         get_raw(get, &series);
     gb_series_end(&series);
@@ -407,19 +310,13 @@ static enum format choose_format(const struct get *get, const char *asked, const
     bool pipe = strcmp(file, "-") == 0, terminal = pipe && isatty(STDOUT_FILENO);
     enum gpubuf_kind kind = gpubuf_kind(get->object);
     bool rows = kind != GPUBUF_KIND_BYTES && kind != GPUBUF_KIND_BUNDLE;
-    enum format format = asked                         ? find_format(asked)
-                         : gb_ends_with(file, ".npy")  ? FORMAT_NPY
-                         : gb_ends_with(file, ".csv")  ? FORMAT_CSV
-                         : gb_ends_with(file, ".json") ? FORMAT_JSON
-                         : gb_ends_with(file, ".jsonl") || gb_ends_with(file, ".ndjson")
-                             ? FORMAT_JSONL
+    enum format format = asked                                ? find_format(asked)
+                         : gb_ends_with(file, ".csv")         ? FORMAT_CSV
                          : gb_ends_with(file, ".safetensors") ? FORMAT_SAFETENSORS
-                         : pipe && get->cli->json             ? FORMAT_JSON
                          : pipe && (kind == GPUBUF_KIND_TABLE || (terminal && rows)) ? FORMAT_CSV
                                                                                      : FORMAT_RAW;
-    bool text = format != FORMAT_NPY && format < FORMAT_SAFETENSORS;
 
-    if (terminal && !text)
+    if (terminal && format != FORMAT_CSV)
         gb_cli_usage(get->cli, "binary data do not go to a terminal; give --output FILE, %s",
                      rows ? "or --format csv" : "or look at it by gpubufctl show");
     return format;

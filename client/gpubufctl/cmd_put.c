@@ -7,7 +7,6 @@
 #include "commands.h"
 #include "format.h"
 #include "json_print.h"
-#include "npy.h"
 #include "proto/layout.h"
 #include "proto/limits.h"
 #include "put.h"
@@ -30,18 +29,13 @@ enum {
     FINAL,
     CLUSTER,
     WAIT,
-    DELIMITER,
-    NULLS,
-    TYPES,
-    COMMENT,
-    ENCODING,
-    RENAME
+    DELIMITER
 };
 
 const struct gb_cli_option gb_put_options[] = {
     {"format", 'f', "FORMAT",
-     "npy, csv, jsonl, safetensors, arrow, arrows, parquet, npz or raw (by the file)",
-     "npy csv jsonl safetensors arrow arrows parquet npz raw"},
+     "csv, safetensors, raw, npy, npz, jsonl, arrow, arrows or parquet (by the file)",
+     "csv safetensors raw npy npz jsonl arrow arrows parquet"},
     {"dtype", 'd', "DTYPE", "type of the elements of a raw file, such as float32", NULL},
     {"shape", 's', "SHAPE", "extents of a raw file, such as 3,4 (all in one axis)", NULL},
     {"kind", 'k', "KIND", "what to make of it: bytes, array, column or table",
@@ -60,12 +54,6 @@ const struct gb_cli_option gb_put_options[] = {
     {"cluster", 'c', NULL, "other machines are to know it (by gpubufd-peer)", NULL},
     {"wait", 'w', "TIME", "how long to wait for memory (0)", NULL},
     {"delimiter", 0, "CHAR", "between a CSV file's fields: ';', '|', tab (a comma)", "tab"},
-    {"null", 0, "TEXT", "a CSV field that is a null too, such as NA", NULL},
-    {"types", 0, "A=TYPE,…", "types of a table's columns: zip=utf8,day=date32", NULL},
-    {"comment", 0, "CHAR", "skip lines of a CSV file that begin with it", NULL},
-    {"encoding", 0, "NAME", "of a CSV file or JSON lines, as iconv calls it (utf-8)",
-     "utf-8 utf-16 latin1 windows-1252 shift_jis gb18030"},
-    {"rename-duplicates", 0, NULL, "call a second column \"a\" of a CSV file \"a.1\"", NULL},
     {0},
 };
 
@@ -114,8 +102,7 @@ static void read_type(struct gb_put *put, const struct gb_cli_args *args)
     }
 }
 
-/* The character that an option gives, which separates fields or begins a comment. 0: the text is
-   not one character. */
+/* The character that an option gives. 0: the text is not one character. */
 static char read_character(const char *text)
 {
     if (strcmp(text, "tab") == 0 || strcmp(text, "\\t") == 0)
@@ -124,22 +111,13 @@ static char read_character(const char *text)
     return fits ? text[0] : '\0';
 }
 
-/* Reads the options for CSV files. True: one of them is given, and so the file is read as CSV. */
-static bool read_csv_options(struct gb_put *put, const struct gb_cli_args *args)
+/* True: the option for CSV files is given, and so the file is read as CSV. */
+static bool read_delimiter(struct gb_put *put, const char *text)
 {
-    const char *delimiter = args->option[DELIMITER], *comment = args->option[COMMENT];
-
-    put->csv.null = args->option[NULLS];
-    put->csv.renames = args->option[RENAME] != NULL;
-    put->types = args->option[TYPES];
-    put->encoding = args->option[ENCODING];
-    put->csv.delimiter = delimiter ? read_character(delimiter) : '\0';
-    put->csv.comment = comment ? read_character(comment) : '\0';
-    if ((delimiter && !put->csv.delimiter) || (comment && !put->csv.comment))
-        gb_cli_usage(put->cli, "--%s is one character, or tab, not \"%s\"",
-                     delimiter && !put->csv.delimiter ? "delimiter" : "comment",
-                     delimiter && !put->csv.delimiter ? delimiter : comment);
-    return delimiter || comment || put->csv.null || put->csv.renames;
+    put->delimiter = text ? read_character(text) : '\0';
+    if (text && !put->delimiter)
+        gb_cli_usage(put->cli, "--delimiter is one character, or tab, not \"%s\"", text);
+    return text != NULL;
 }
 
 static bool is_safetensors(const char *file)
@@ -160,26 +138,17 @@ static void (*choose_format(struct gb_put *put, const struct gb_cli_args *args, 
     const char *format = args->option[FORMAT];
 
     if (format)
-        return strcmp(format, "npy") == 0           ? gb_put_npy
-               : strcmp(format, "csv") == 0         ? gb_put_csv
-               : strcmp(format, "jsonl") == 0       ? gb_put_jsonl
+        return strcmp(format, "csv") == 0           ? gb_put_csv
                : strcmp(format, "safetensors") == 0 ? choose_safetensors(file)
                : strcmp(format, "raw") == 0         ? gb_put_raw
                                                     : NULL;
     if (is_safetensors(file))
         return choose_safetensors(file);
-    if (gb_ends_with(file, ".npy"))
-        return gb_put_npy;
-    if (gb_ends_with(file, ".jsonl") || gb_ends_with(file, ".ndjson"))
-        return gb_put_jsonl;
-    if (gb_ends_with(file, ".csv") || gb_ends_with(file, ".tsv") || csv || put->types ||
-        put->encoding)
+    bool foreign = gb_python_format(file, put->start, put->start_length) != NULL;
+    if (gb_ends_with(file, ".csv") || gb_ends_with(file, ".tsv") || (csv && !foreign))
         return gb_put_csv;
     if (put->has_dtype)
         return gb_put_raw;
-    if (strcmp(file, "-") == 0 && gb_npy_is(put->start, put->start_length))
-        return gb_put_npy;
-    bool foreign = gb_python_format(file, put->start, put->start_length) != NULL;
     return put->kind == GB_PUT_TABLE && !foreign ? gb_put_csv : gb_put_raw;
 }
 
@@ -230,19 +199,14 @@ static void hand_over(struct gb_put *put, const char *format, const char *file)
 static void check_options(const struct gb_put *put, void (*read)(struct gb_put *), bool csv)
 {
     if (csv && read != gb_put_csv)
-        gb_cli_usage(put->cli,
-                     "--delimiter, --null, --comment and --rename-duplicates are for CSV files");
-    if ((put->types || put->encoding) && read != gb_put_csv && read != gb_put_jsonl)
-        gb_cli_usage(put->cli, "--types and --encoding are for CSV files and JSON lines");
+        gb_cli_usage(put->cli, "--delimiter is for CSV files");
     if (put->has_dtype && read != gb_put_raw)
         gb_cli_usage(put->cli,
                      "--dtype is for raw files, and this one is read as %s: leave --dtype out, or "
                      "say --format raw to take the file's bytes as they are",
-                     read == gb_put_npy     ? ".npy"
-                     : read == gb_put_csv   ? "CSV"
-                     : read == gb_put_jsonl ? "JSON lines"
-                     : read                 ? ".safetensors"
-                                            : "what it is");
+                     read == gb_put_csv ? "CSV"
+                     : read             ? ".safetensors"
+                                        : "what it is");
 }
 
 static void read_and_seal(struct gb_put *put, const char *file, void (*read)(struct gb_put *))
@@ -252,10 +216,6 @@ static void read_and_seal(struct gb_put *put, const char *file, void (*read)(str
                       put->input.bytes == GB_FILE_UNKNOWN ? 0 : put->input.bytes);
     read(put);
     gb_progress_end(&put->progress);
-    if (put->foreign) {
-        hand_over(put, "npy", file);
-        return;
-    }
     gb_put_finish(put);
     gb_cli_check(put->cli, gpubuf_seal(put->object, put->null_counts), "cannot seal %s", put->name);
     print_outcome(put);
@@ -264,10 +224,10 @@ static void read_and_seal(struct gb_put *put, const char *file, void (*read)(str
 static void publish(struct gb_put *put, const struct gb_cli_args *args, const char *file)
 {
     const char *format = args->option[FORMAT], *python = NULL;
-    bool csv = read_csv_options(put, args);
+    bool csv = read_delimiter(put, args->option[DELIMITER]);
 
-    if (gb_ends_with(file, ".tsv") && !put->csv.delimiter)
-        put->csv.delimiter = '\t';
+    if (gb_ends_with(file, ".tsv") && !put->delimiter)
+        put->delimiter = '\t';
     put->start_length = (size_t)gb_input_read(&put->input, put->start, sizeof(put->start));
     void (*read)(struct gb_put *) = choose_format(put, args, file, csv);
     if (format && gb_python_is_format(format))
@@ -283,7 +243,7 @@ static void publish(struct gb_put *put, const struct gb_cli_args *args, const ch
     if (guessed && !put->has_dtype)
         gb_put_check_name(put, file);
     if (put->input.bytes == GB_FILE_UNKNOWN)
-        gb_put_bound(put, read == gb_put_csv || read == gb_put_jsonl);
+        gb_put_bound(put, read == gb_put_csv);
     read_and_seal(put, file, read);
 }
 

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 #include "end.h"
 #include "proto/limits.h"
@@ -18,13 +17,9 @@ struct gb_csv_reader {
     struct csv_parser parser;
     struct gb_csv_table table;
     bool have_header;
-    struct gb_csv_options options;
-    bool started;           /* the bytes where a byte order mark and "sep=;" may be have been
-                               passed */
-    unsigned char first[9]; /* the first bytes, until it is known whether they are one of these */
+    bool started;           /* the bytes where a byte order mark may be have been passed */
+    unsigned char first[3]; /* the first bytes, until it is known whether they are one */
     size_t first_length;
-    bool in_quotes, in_line, in_comment; /* the state of the search for comments */
-    bool comment_cr;   /* the last comment ended with CR: an LF right after it belongs to it */
     size_t field;      /* fields of the current row so far */
     uint64_t line;     /* where the parser is, from 1 */
     uint64_t row_line; /* where the current row began */
@@ -165,8 +160,8 @@ static void *grow(void *memory, uint64_t *capacity, uint64_t needed, size_t size
     return gb_grow(memory, (size_t)*capacity, size);
 }
 
-int gb_csv_column_append(struct gb_csv_column *column, const char *text, size_t length,
-                         struct gb_error *error)
+static int append_field(struct gb_csv_reader *reader, struct gb_csv_column *column,
+                        const char *text, size_t length)
 {
     column->lengths =
         grow(column->lengths, &column->rows_capacity, column->rows + 1, sizeof(uint32_t));
@@ -176,7 +171,8 @@ int gb_csv_column_append(struct gb_csv_column *column, const char *text, size_t 
         return 0;
     }
     if (length >= GB_CSV_NULL)
-        return gb_fail(error, GPUBUF_E_INVALID, "a field over 4 GiB");
+        return gb_fail(&reader->error, GPUBUF_E_INVALID, "line %" PRIu64 ": a field over 4 GiB",
+                       reader->row_line);
     if (length > 0) {
         column->text = grow(column->text, &column->text_capacity, column->text_bytes + length, 1);
         memcpy(column->text + column->text_bytes, text, length);
@@ -188,45 +184,21 @@ int gb_csv_column_append(struct gb_csv_column *column, const char *text, size_t 
     return 0;
 }
 
-int gb_csv_table_add(struct gb_csv_table *table, const char *name, size_t length,
-                     struct gb_error *error)
+static int append_header(struct gb_csv_reader *reader, const char *text, size_t length)
 {
+    struct gb_csv_table *table = &reader->table;
+
     if (table->column_count == GB_LIMIT(columns))
-        return gb_fail(error, GPUBUF_E_INVALID, "more than %d columns", (int)GB_LIMIT(columns));
+        return gb_fail(&reader->error, GPUBUF_E_INVALID, "line 1: more than %d columns",
+                       (int)GB_LIMIT(columns));
     if (table->column_count % 64 == 0)
         table->columns = gb_grow(table->columns, table->column_count + 64, sizeof(*table->columns));
     table->columns[table->column_count++] = (struct gb_csv_column){
-        .name = gb_copy(name, length),
+        .name = length ? gb_copy(text, length) : gb_text("column_%zu", table->column_count),
         .candidates = 1u << GB_CSV_BOOL | 1u << GB_CSV_INT64 | 1u << GB_CSV_UINT64 |
                       1u << GB_CSV_FLOAT64 | 1u << GB_CSV_UTF8,
     };
     return 0;
-}
-
-/* As gb_csv_column_append, for the field that was just parsed; a failure says where it is. */
-static int append_field(struct gb_csv_reader *reader, struct gb_csv_column *column,
-                        const char *text, size_t length)
-{
-    struct gb_error error;
-
-    int r = gb_csv_column_append(column, text, length, &error);
-    return r == 0 ? 0
-                  : gb_fail(&reader->error, r, "line %" PRIu64 ": %s", reader->row_line,
-                            error.message);
-}
-
-static int append_header(struct gb_csv_reader *reader, const char *text, size_t length)
-{
-    char made_up[32];
-    struct gb_error error;
-
-    if (length == 0) {
-        length = (size_t)snprintf(made_up, sizeof(made_up), "column_%zu",
-                                  reader->table.column_count + 1);
-        text = made_up;
-    }
-    int r = gb_csv_table_add(&reader->table, text, length, &error);
-    return r == 0 ? 0 : gb_fail(&reader->error, r, "line 1: %s", error.message);
 }
 
 static void count_lines(struct gb_csv_reader *reader, const char *text, size_t length)
@@ -254,14 +226,11 @@ static void on_field(void *field, size_t length, void *arg)
     }
     if (text && !gb_utf8_valid(text, length)) {
         reader->code = gb_fail(&reader->error, GPUBUF_E_INVALID,
-                               "line %" PRIu64 ", field %zu: not UTF-8 text; --encoding latin1, or "
-                               "windows-1252, reads what older programs wrote",
+                               "line %" PRIu64 ", field %zu: not UTF-8 text; iconv -f latin1 -t "
+                               "utf-8 makes UTF-8 of what older programs wrote",
                                reader->line, reader->field + 1);
         return;
     }
-    if (text && reader->have_header && reader->options.null &&
-        strlen(reader->options.null) == length && memcmp(text, reader->options.null, length) == 0)
-        text = NULL;
     if (!reader->have_header)
         reader->code = append_header(reader, text, length);
     else if (reader->field < reader->table.column_count)
@@ -276,36 +245,6 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* How many of the first `count` columns have this name. */
-static unsigned count_columns(const struct gb_csv_table *table, size_t count, const char *name)
-{
-    unsigned found = 0;
-
-    for (size_t i = 0; i < count; i++)
-        found += strcmp(table->columns[i].name, name) == 0;
-    return found;
-}
-
-/* Renames a column "a" with N columns of that name before it to "a.N", or to the next free number.
-   Goes from the last column to the first, so that the names before a column are still those of the
-   file. */
-static void rename_columns(struct gb_csv_table *table)
-{
-    for (size_t i = table->column_count; i-- > 0;) {
-        struct gb_csv_column *column = &table->columns[i];
-        unsigned number = count_columns(table, i, column->name);
-        char *name = NULL;
-        while (number > 0 && (!name || count_columns(table, table->column_count, name) > 0)) {
-            free(name);
-            name = gb_text("%s.%u", column->name, number++);
-        }
-        if (!name)
-            continue;
-        free(column->name);
-        column->name = name;
-    }
-}
-
 /* Refuses two columns of one name: they could not be told apart later. */
 static int check_header(struct gb_csv_reader *reader)
 {
@@ -313,17 +252,14 @@ static int check_header(struct gb_csv_reader *reader)
     const char **names = gb_new(table->column_count, sizeof(*names));
     int status = 0;
 
-    if (reader->options.renames)
-        rename_columns(table);
     for (size_t i = 0; i < table->column_count; i++)
         names[i] = table->columns[i].name;
     qsort(names, table->column_count, sizeof(*names), compare_names);
     for (size_t i = 1; i < table->column_count && status == 0; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
-            status = gb_fail(&reader->error, GPUBUF_E_INVALID,
-                             "line 1: two columns are called \"%.100s\"; --rename-duplicates makes "
-                             "the second \"%.100s.1\"",
-                             names[i], names[i]);
+            status =
+                gb_fail(&reader->error, GPUBUF_E_INVALID,
+                        "line 1: two columns are called \"%.100s\"; rename one of them", names[i]);
     free(names);
     return status;
 }
@@ -377,7 +313,7 @@ static int is_never_space(unsigned char c)
     return 0; /* spaces are part of the field */
 }
 
-struct gb_csv_reader *gb_csv_reader_new(const struct gb_csv_options *options)
+struct gb_csv_reader *gb_csv_reader_new(char delimiter)
 {
     struct gb_csv_reader *reader = gb_new(1, sizeof(*reader));
 
@@ -386,9 +322,8 @@ struct gb_csv_reader *gb_csv_reader_new(const struct gb_csv_options *options)
         gb_out_of_memory();
     csv_set_space_func(&reader->parser, is_never_space);
     csv_set_blk_size(&reader->parser, 4096);
-    reader->options = *options;
-    if (options->delimiter)
-        csv_set_delim(&reader->parser, (unsigned char)options->delimiter);
+    if (delimiter)
+        csv_set_delim(&reader->parser, (unsigned char)delimiter);
     reader->line = reader->row_line = 1;
     return reader;
 }
@@ -432,71 +367,7 @@ static int parse(struct gb_csv_reader *reader, const void *bytes, size_t length)
     return reader->code;
 }
 
-/* Skips a comment with the end of its line. Returns its length in bytes. */
-static size_t skip_comment(struct gb_csv_reader *reader, const char *bytes, size_t length)
-{
-    for (size_t i = 0; i < length; i++) {
-        if (bytes[i] != '\n' && bytes[i] != '\r')
-            continue;
-        reader->in_comment = false;
-        reader->comment_cr = bytes[i] == '\r';
-        reader->line++;
-        return i + 1;
-    }
-    return length;
-}
-
-/* How many bytes come before the next comment. */
-static size_t find_comment(struct gb_csv_reader *reader, const char *bytes, size_t length)
-{
-    for (size_t i = 0; i < length; i++) {
-        if (!reader->in_line && bytes[i] == reader->options.comment) {
-            reader->in_comment = true;
-            return i;
-        }
-        if (bytes[i] == '"')
-            reader->in_quotes = !reader->in_quotes;
-        reader->in_line = reader->in_quotes || (bytes[i] != '\n' && bytes[i] != '\r');
-    }
-    return length;
-}
-
-static int feed(struct gb_csv_reader *reader, const void *bytes, size_t length)
-{
-    const char *p = bytes, *end = p + length;
-
-    if (!reader->options.comment)
-        return parse(reader, bytes, length);
-    while (p < end && reader->code == 0) {
-        if (reader->in_comment) {
-            p += skip_comment(reader, p, (size_t)(end - p));
-            continue;
-        }
-        if (reader->comment_cr && *p == '\n')
-            p++;
-        reader->comment_cr = false;
-        size_t count = find_comment(reader, p, (size_t)(end - p));
-        (void)parse(reader, p, count);
-        p += count;
-    }
-    return reader->code;
-}
-
-/* The length of a first line "sep=;", as spreadsheets write it; 0: there is none. */
-static size_t take_separator(struct gb_csv_reader *reader, const unsigned char *bytes,
-                             size_t length)
-{
-    if (length < 6 || strncasecmp((const char *)bytes, "sep=", 4) != 0 ||
-        !strchr(",;\t|:", bytes[4]) || (bytes[5] != '\n' && bytes[5] != '\r'))
-        return 0;
-    if (!reader->options.delimiter)
-        csv_set_delim(&reader->parser, bytes[4]);
-    reader->line++;
-    return bytes[5] == '\r' && length > 6 && bytes[6] == '\n' ? 7 : 6;
-}
-
-/* Parses the bytes that were held back because they might be a byte order mark or a line
-   "sep=;". */
+/* Parses the bytes that were held back because they might be a byte order mark. */
 static int feed_start(struct gb_csv_reader *reader)
 {
     static const unsigned char bom[3] = {0xef, 0xbb, 0xbf};
@@ -505,14 +376,11 @@ static int feed_start(struct gb_csv_reader *reader)
 
     reader->started = true;
     if (length >= 2 && (memcmp(start, "\xff\xfe", 2) == 0 || memcmp(start, "\xfe\xff", 2) == 0))
-        return reader->code = gb_fail(&reader->error, GPUBUF_E_INVALID,
-                                      "looks like UTF-16; --encoding utf-16 reads it");
-    if (length >= 3 && memcmp(start, bom, 3) == 0) {
-        start += 3;
-        length -= 3;
-    }
-    size_t skipped = take_separator(reader, start, length);
-    return feed(reader, start + skipped, length - skipped);
+        return reader->code =
+                   gb_fail(&reader->error, GPUBUF_E_INVALID,
+                           "looks like UTF-16; iconv -f utf-16 -t utf-8 makes UTF-8 of it");
+    bool marked = length == sizeof(bom) && memcmp(start, bom, sizeof(bom)) == 0;
+    return marked ? 0 : parse(reader, start, length);
 }
 
 int gb_csv_reader_feed(struct gb_csv_reader *reader, const void *bytes, size_t length,
@@ -527,7 +395,7 @@ int gb_csv_reader_feed(struct gb_csv_reader *reader, const void *bytes, size_t l
             break;
     }
     if (reader->code == 0)
-        (void)feed(reader, p, length);
+        (void)parse(reader, p, length);
     if (reader->code != 0 && error)
         *error = reader->error;
     return reader->code;
@@ -568,64 +436,9 @@ int gb_csv_reader_finish(struct gb_csv_reader *reader, struct gb_csv_table *tabl
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* Days since 1970 of "2012-01-31". False: it is no date. */
-static bool to_date(const char *text, size_t length, int32_t *days)
-{
-    struct tm date = {0}, back;
-    char copy[11], rest;
-
-    if (length != 10)
-        return false;
-    memcpy(copy, text, 10);
-    copy[10] = '\0';
-    if (copy[0] == '-' || strspn(copy, "0123456789-") < 10 ||
-        sscanf(copy, "%4d-%2d-%2d%c", &date.tm_year, &date.tm_mon, &date.tm_mday, &rest) != 3)
-        return false;
-    date.tm_year -= 1900;
-    date.tm_mon -= 1;
-    back = date;
-    time_t seconds = timegm(&back); /* makes the 1st of March of the 30th of February */
-    *days = (int32_t)(seconds / 86400);
-    return copy[4] == '-' && copy[7] == '-' && back.tm_mon == date.tm_mon &&
-           back.tm_mday == date.tm_mday;
-}
-
-static bool all_dates(const struct gb_csv_column *column)
-{
-    const char *text = column->text;
-    int32_t days;
-
-    for (uint64_t i = 0; i < column->rows; i++) {
-        if (column->lengths[i] == GB_CSV_NULL)
-            continue;
-        if (!to_date(text, column->lengths[i], &days))
-            return false;
-        text += column->lengths[i];
-    }
-    return true;
-}
-
-int gb_csv_column_force(struct gb_csv_column *column, const char *type, struct gb_error *error)
-{
-    for (int i = GB_CSV_BOOL; i <= GB_CSV_UTF8; i++) {
-        if (strcmp(type, gb_csv_type_name((enum gb_csv_type)i)) != 0)
-            continue;
-        if (i == GB_CSV_DATE32 ? !all_dates(column) : !(column->candidates & 1u << i))
-            return gb_fail(error, GPUBUF_E_INVALID,
-                           "column \"%.100s\": not every field is of type %s", column->name, type);
-        column->candidates = 1u << i;
-        column->forced = true;
-        return 0;
-    }
-    return gb_fail(error, GPUBUF_E_INVALID,
-                   "there is no type \"%.50s\" for a column of a CSV file; expected bool, int64, "
-                   "uint64, float64, date32 or utf8",
-                   type);
-}
-
 enum gb_csv_type gb_csv_column_type(const struct gb_csv_column *column)
 {
-    if (column->nulls < column->rows || column->forced)
+    if (column->nulls < column->rows)
         for (int type = GB_CSV_BOOL; type < GB_CSV_UTF8; type++)
             if (column->candidates & 1u << type)
                 return (enum gb_csv_type)type;
@@ -634,8 +447,7 @@ enum gb_csv_type gb_csv_column_type(const struct gb_csv_column *column)
 
 const char *gb_csv_type_name(enum gb_csv_type type)
 {
-    static const char *const names[] = {"bool",   "int64", "uint64",    "float64",
-                                        "date32", "utf8",  "large_utf8"};
+    static const char *const names[] = {"bool", "int64", "uint64", "float64", "utf8", "large_utf8"};
 
     return names[type];
 }
@@ -699,11 +511,7 @@ void gb_csv_column_write(const struct gb_csv_column *column, void *data, void *m
         if (type == GB_CSV_INT64 || type == GB_CSV_UINT64) /* to_int64 wraps round, so that it
                                                               serves both */
             ((int64_t *)data)[i] = valid ? to_int64(text, length) : 0;
-        else if (type == GB_CSV_DATE32) {
-            int32_t days = 0;
-            (void)(valid && to_date(text, length, &days));
-            ((int32_t *)data)[i] = days;
-        } else if (type == GB_CSV_FLOAT64)
+        else if (type == GB_CSV_FLOAT64)
             ((double *)data)[i] = valid ? to_double(text, length) : 0;
         else if (valid && is_bool(text, length, &truth) && truth)
             set_bit(data, i);

@@ -28,7 +28,6 @@ enum gb_csv_type {
     GB_CSV_INT64,
     GB_CSV_UINT64,
     GB_CSV_FLOAT64,
-    GB_CSV_DATE32, /* only by gb_csv_column_force: no field is taken for a date by itself */
     GB_CSV_UTF8,
     GB_CSV_LARGE_UTF8,
 };
@@ -42,20 +41,11 @@ struct gb_csv_column {
     uint64_t rows;
     uint64_t nulls;
     unsigned candidates; /* bits 1 << enum gb_csv_type: what the fields so far may be */
-    bool forced;         /* by gb_csv_column_force: one candidate is left */
 };
 
 #define GB_CSV_NULL UINT32_MAX
 
 struct gb_csv_reader;
-
-/* How a file differs from a plain one. Zero-initialised: it does not. */
-struct gb_csv_options {
-    char delimiter;   /* 0: a comma, or what a first line "sep=;" says */
-    char comment;     /* lines that begin with it are skipped; 0: none are */
-    bool renames;     /* a second column named "a" becomes "a.1" */
-    const char *null; /* a field that is a null, beside empty ones; NULL: none. Borrowed */
-};
 
 /* A file's columns. Zero-initialised it is empty. */
 struct gb_csv_table {
@@ -66,7 +56,8 @@ struct gb_csv_table {
 
 void gb_csv_table_end(struct gb_csv_table *table);
 
-struct gb_csv_reader *gb_csv_reader_new(const struct gb_csv_options *options);
+/* `delimiter`: what stands between fields; 0: a comma. */
+struct gb_csv_reader *gb_csv_reader_new(char delimiter);
 void gb_csv_reader_free(struct gb_csv_reader *reader);
 
 /* Takes the file's next bytes. GPUBUF_E_INVALID with the line ("line 12: 3 fields, expected 4");
@@ -77,17 +68,6 @@ int gb_csv_reader_feed(struct gb_csv_reader *reader, const void *bytes, size_t l
 /* The end of the file: moves what was read into *table. Same errors. */
 int gb_csv_reader_finish(struct gb_csv_reader *reader, struct gb_csv_table *table,
                          struct gb_error *error);
-
-/* For files of other formats that become such tables: adds a column without rows, and adds a field
-   to a column (text NULL: a null). GPUBUF_E_INVALID past a limit. */
-int gb_csv_table_add(struct gb_csv_table *table, const char *name, size_t length,
-                     struct gb_error *error);
-int gb_csv_column_append(struct gb_csv_column *column, const char *text, size_t length,
-                         struct gb_error *error);
-
-/* Gives the column this type, such as "int64" or "date32". GPUBUF_E_INVALID if there is no such
-   type, or if a field is not a value of that type. */
-int gb_csv_column_force(struct gb_csv_column *column, const char *type, struct gb_error *error);
 
 enum gb_csv_type gb_csv_column_type(const struct gb_csv_column *column);
 const char *gb_csv_type_name(enum gb_csv_type type); /* as the protocol calls it: "float64" */

@@ -22,14 +22,12 @@ static const struct gb_cli_option options[] = {
 };
 
 static const struct gb_cli_command commands[] = {
-    {"put", "[NAME] FILE",
-     "Publish a file: .csv, .jsonl, .npy, .arrow, .parquet, .safetensors, raw bytes",
+    {"put", "[NAME] FILE", "Publish a file: .csv, .safetensors, raw bytes, and others by Python",
      "FILE may be - for standard input. A .csv or .tsv file needs a header row and becomes a "
-     "table, with types found from its fields, or said by --types, and so does a .jsonl file of "
-     "JSON lines; an .npy file becomes an array; a .safetensors file, or the index of sharded "
-     "ones (model.safetensors.index.json), becomes a bundle, and its NAME may come after it, or "
-     "be left out. Arrow's, Parquet and .npz files go to the Python package. Any other file "
-     "becomes bytes, or an array with --dtype and --shape.",
+     "table, with types found from its fields; a .safetensors file, or the index of sharded ones "
+     "(model.safetensors.index.json), becomes a bundle, and its NAME may come after it, or be "
+     "left out. Arrow's, Parquet, .npy, .npz and .jsonl files go to the Python package. Any other "
+     "file becomes bytes, or an array with --dtype and --shape.",
      gb_put_options, gb_cmd_put},
     {"create", "NAME --live", "Create a live object, which is written while others read it",
      "It outlives gpubufctl and whoever writes it. Whom --mode lets write may open it for "
@@ -39,10 +37,9 @@ static const struct gb_cli_command commands[] = {
      "FILE may be - for standard input. Readers see at once what is written; bytes behind the "
      "file's last one stay as they are.",
      gb_write_options, gb_cmd_write},
-    {"get", "NAME [FILE]", "Write an object to a file: .npy, .csv, .json, .jsonl, or raw bytes",
+    {"get", "NAME [FILE]", "Write an object to a file: .csv, .safetensors, raw, others by Python",
      "FILE is another way to say -o FILE. cat is another word for it. Negative numbers in A:B "
-     "count from the end. In .csv a null is an empty field and an empty string is \"\"; in .npy a "
-     "null is NaN or NaT.",
+     "count from the end. In .csv a null is an empty field and an empty string is \"\".",
      gb_get_options, gb_cmd_get},
     {"show", "NAME", "Print what an object is, and its first rows", NULL, gb_show_options,
      gb_cmd_show},
@@ -77,8 +74,8 @@ static const struct gb_cli_command commands[] = {
      "\"pins\": the session still maps the segment but has no lease in it, so it cannot be freed.",
      gb_ps_options, gb_cmd_ps},
     {"top", "", "Show what is in memory, and go on showing it",
-     "Ctrl-C ends it. Where there is no terminal it prints once and ends.",
-     gb_top_options, gb_cmd_top},
+     "Ctrl-C ends it. Where there is no terminal it prints once and ends.", gb_top_options,
+     gb_cmd_top},
     {"watch", "[PREFIX]", "Print events as they happen", NULL, gb_watch_options, gb_cmd_watch},
     {"tail", "NAME", "Print a stream's frames as they come",
      "A line for each frame: when it was published, its number, its size, and its first elements. "

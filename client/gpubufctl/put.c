@@ -19,8 +19,8 @@ void gb_put_check_name(const struct gb_put *put, const char *file)
 
     if (end && strcasecmp(end, ".json") == 0)
         gb_cli_usage(put->cli,
-                     "%s: gpubufctl reads JSON lines (.jsonl): jq -c '.[]' makes these of an array "
-                     "of objects; --format raw takes the file's bytes as they are",
+                     "%s: JSON lines (.jsonl) can be put: jq -c '.[]' makes these of an array of "
+                     "objects; --format raw takes the file's bytes as they are",
                      put->input.name);
     for (size_t i = 0; end && i < sizeof(others) / sizeof(*others); i++)
         if (strcasecmp(end, others[i]) == 0)

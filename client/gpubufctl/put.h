@@ -1,6 +1,5 @@
 /*
- * Publishing a file: what the readers of its formats (put_npy.c, put_csv.c, put_raw.c,
- * put_safetensors.c) share with `gpubufctl put`. Whatever fails ends the program (end.h), and the
+ * Publishing a file: what the readers of its formats (put_csv.c, put_raw.c, put_safetensors.c) share with `gpubufctl put`. Whatever fails ends the program (end.h), and the
  * daemon takes back an object that is not sealed.
  */
 #ifndef GB_PUT_H
@@ -9,7 +8,6 @@
 #include <cjson/cJSON.h>
 
 #include "cli.h"
-#include "csv_table.h"
 #include "file.h"
 #include "parse.h"
 #include "proto/dtype.h"
@@ -35,21 +33,15 @@ struct gb_put {
     struct gb_dtype dtype;
     unsigned ndim;
     uint64_t shape[GB_PARSE_NDIM];
-    /* CSV files only; `encoding` and `types` also for JSON lines. */
-    struct gb_csv_options csv;
-    const char *encoding;        /* of a CSV file or JSON lines; NULL: UTF-8 */
-    const char *types;           /* "zip=utf8,day=date32"; NULL: as found */
+    char delimiter;              /* CSV files only; 0: a comma */
     struct gb_put_stage *stages; /* of an object on a GPU: what is to be copied there */
     /* The outcome. */
     struct gpubuf_object *object; /* created; the command seals it */
     int64_t *null_counts;         /* for the seal; or NULL */
-    bool foreign; /* an .npy file of a dtype that only the Python package can publish */
 };
 
-/* Each creates put->object and fills it, or sets `foreign`. */
-void gb_put_npy(struct gb_put *put);
+/* Each creates put->object and fills it. */
 void gb_put_csv(struct gb_put *put);
-void gb_put_jsonl(struct gb_put *put);
 void gb_put_raw(struct gb_put *put);
 void gb_put_safetensors(struct gb_put *put);
 void gb_put_shards(struct gb_put *put); /* of an index: model.safetensors.index.json */

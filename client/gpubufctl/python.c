@@ -26,13 +26,14 @@ static const char program[] = "import sys\n"
                               "    sys.exit(65)\n"
                               "sys.exit(main(sys.argv[1]))\n";
 
-static const char *const formats[] = {"arrow", "arrows", "parquet", "npz"};
+static const char *const formats[] = {"arrow", "arrows", "parquet", "npy", "npz", "jsonl"};
 
 const char *gb_python_format(const char *file, const void *start, size_t length)
 {
     static const char *const ends[][2] = {
         {".arrow", "arrow"},     {".feather", "arrow"}, {".ipc", "arrow"}, {".arrows", "arrows"},
-        {".parquet", "parquet"}, {".pq", "parquet"},    {".npz", "npz"},
+        {".parquet", "parquet"}, {".pq", "parquet"},    {".npy", "npy"},   {".npz", "npz"},
+        {".jsonl", "jsonl"},     {".ndjson", "jsonl"},
     };
     const char *end = strrchr(file, '.');
 
@@ -41,6 +42,8 @@ const char *gb_python_format(const char *file, const void *start, size_t length)
             return ends[i][1];
     if (length >= 8 && memcmp(start, "ARROW1\0\0", 8) == 0)
         return "arrow";
+    if (length >= 6 && memcmp(start, "\x93NUMPY", 6) == 0)
+        return "npy";
     return length >= 4 && memcmp(start, "PAR1", 4) == 0 ? "parquet" : NULL;
 }
 

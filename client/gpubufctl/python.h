@@ -1,7 +1,7 @@
 /*
- * Files that Python's libraries read and write: Arrow's and Parquet (pyarrow), .npz (NumPy). The
- * distributions have no C library for these, so gpubufctl starts the Python package in a process of
- * its own to read or write them, and tells that process's failures like its own.
+ * Files that Python's libraries read and write: Arrow's and Parquet (pyarrow), .npy and .npz
+ * (NumPy), lines of JSON. gpubufctl starts the Python package in a process of its own to read or
+ * write them, and tells that process's failures like its own.
  */
 #ifndef GB_PYTHON_H
 #define GB_PYTHON_H
@@ -11,7 +11,8 @@
 #include "cli.h"
 
 /* The format of a file that the Python package reads or writes, by its name or by its first bytes
-   (length may be 0): "arrow", "arrows", "parquet", "npz". NULL: it is none of them. */
+   (length may be 0): "arrow", "arrows", "parquet", "npy", "npz", "jsonl".
+   NULL: it is none of them. */
 const char *gb_python_format(const char *file, const void *start, size_t length);
 
 /* Whether this is the name of such a format. */

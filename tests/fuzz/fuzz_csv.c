@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static int read_in_steps(const uint8_t *data, size_t size, size_t step, struct gb_csv_table *table,
                          struct gb_error *error)
 {
-    struct gb_csv_reader *reader = gb_csv_reader_new(&(struct gb_csv_options){0});
+    struct gb_csv_reader *reader = gb_csv_reader_new(0);
     int code = 0;
 
     for (size_t at = 0; at < size && code == 0; at += step)

@@ -75,8 +75,6 @@ def test_every_column_type(ctl, shared_peer):
     for dtype in ("int8", "uint64", "float16", "timestamp[us]"):
         back = ctl.array("t", "-c", dtype, "-s", "1:")
         assert back.tobytes() == plain[dtype][0][back.dtype.itemsize:]
-    for dtype in ("date32", "time32[s]", "decimal128(10,2)", "none"):
-        ctl.fails(FAILED, "get", "t", "-c", dtype, "-o", "x.npy")
     assert "decimal128(10,2)" in ctl("show", "t")
 
 
@@ -88,14 +86,12 @@ def test_every_small_float(ctl, dtype):
     assert shown["dtype"] == dtype and shown["shape"] == [len(expected)]
     lines = ctl("get", "a", "-f", "csv").split()[1:]
     assert small_floats.same([float(numpy.float32(line)) for line in lines], expected)
-    finite = [value if abs(value) < float("inf") else None for value in expected]
-    assert [None if value is None else float(numpy.float32(value)) for value in ctl.json("get", "a")] == finite
     assert ctl.raw("get", "a", "-f", "raw").stdout == small_floats.every_code(dtype)
 
 
 def test_slices_of_packed_floats(ctl):
     ctl("put", "a", "-", "--dtype", "float4_e2m1fn", input=bytes.fromhex("10325476"))
-    assert ctl.json("get", "a", "-s", "2:6") == [1.0, 1.5, 2.0, 3.0]
+    assert ctl("get", "a", "-s", "2:6", "-f", "csv").split()[1:] == ["1.0", "1.5", "2.0", "3.0"]
     for command in ("get", "show"):
         for part in ("1:4", "0:3"):
             sentence = ctl.fails(FAILED, command, "a", "-s", part)
@@ -142,14 +138,8 @@ def test_nested_columns(ctl, shared_peer):
     for part in (slice(1, 3), slice(2, 3), slice(0, 1)):
         text = ctl("get", "n", "-s", f"{part.start}:{part.stop}")
         assert read_csv(text) == [rows[0]] + rows[1:][part]
-    assert ctl.json("get", "n") == [
-        {"l": [1, 2], "s": {"a": 1, "b": "x"}, "f": [1, 2], "d": "tea"},
-        {"l": None, "s": {"a": 2, "b": '"'}, "f": [3, 4], "d": None},
-        {"l": [3, 4], "s": {"a": 3, "b": "yz"}, "f": [5, 6], "d": "red"},
-    ]
     shown = ctl("show", "n")
     assert "fixed_list(2)" in shown and "[1, 2]" in shown and "null" in shown
-    ctl.fails(FAILED, "get", "n", "-c", "l", "-o", "x.npy")
     ctl.fails(FAILED, "get", "n", "-c", "l", "-o", "x.raw")
 
 
@@ -159,7 +149,7 @@ def test_offsets_that_make_no_sense(ctl, shared_peer, offsets):
     text = {"dtype": "utf8", "data": {"bytes": 3}}
     publish(shared_peer, "bad", {"t": text}, 2,
             {"columns[0].offsets": words("i", *offsets), "columns[0].data": b"abc"})
-    for command in (["get", "bad"], ["-j", "get", "bad"], ["show", "bad"], ["get", "bad", "-c", "t", "-o", "x.raw"]):
+    for command in (["get", "bad"], ["show", "bad"], ["get", "bad", "-c", "t", "-o", "x.raw"]):
         done = ctl.raw(*command)
         assert done.returncode == FAILED
         assert b'column "t", element' in done.stderr.replace(b"\\", b"")
@@ -180,7 +170,6 @@ def test_arrays_with_nulls_and_strides(ctl, shared_peer):
                               {"data": words("f", 1, 2, 3, 4, 5, 6), "mask": b"\x2e"})
     assert ctl("get", "a", "-f", "csv") == "0,1,2\n,2.0,3.0\n4.0,,6.0\n"
     assert ctl("get", "a", "-f", "csv", "-s", "1:") == "0,1,2\n4.0,,6.0\n"
-    assert numpy.array_equal(ctl.array("a"), [[numpy.nan, 2, 3], [4, numpy.nan, 6]], equal_nan=True)
     memory = register_by_columns(shared_peer)
     packed = bytes.fromhex("1032 5476 9a8b dcfe")
     os.pwrite(memory, packed, 100)
@@ -188,7 +177,6 @@ def test_arrays_with_nulls_and_strides(ctl, shared_peer):
                                         "data": {"handle": 0, "offset": 100, "bytes": 7}})
     os.close(memory)
     assert ctl.raw("get", "p", "-f", "raw").stdout == packed[:2] + packed[5:7]
-    assert ctl.json("get", "p") == [[[0.0, 0.5, 1.0, 1.5]], [[-1.5, -0.0, -2.0, -3.0]]]
     expected = numpy.arange(12, dtype="i2").reshape(4, 3).T
     assert (ctl.array("f") == expected).all()
     assert (ctl.array("f", "-s", "1:3") == expected[1:3]).all()

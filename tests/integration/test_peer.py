@@ -63,11 +63,11 @@ def contents(ctl):
     with Peer(ctl.path) as peer:
         for name in ctl.names():
             layout = peer.call("stat", name=name)["object"]["layout"]
-            if layout["kind"] in ("bundle", "bytes") or layout["kind"] == "array" and layout["shape"][0] > 100_000:
-                ctl("get", name, "-f", "raw", "-o", "bytes")  # as text, millions of numbers take seconds
+            if layout["kind"] in ("bundle", "bytes", "array"):
+                ctl("get", name, "-f", "raw", "-o", "bytes")
                 shown[name] = ctl.read("bytes")
             else:
-                shown[name] = ctl("--json", "get", name)
+                shown[name] = ctl("get", name)
     return shown
 
 

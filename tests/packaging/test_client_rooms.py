@@ -27,7 +27,7 @@ PARTS = {
     ],
     "client/gpubufctl": [
         ("text", "format term line grid parse json_print end"),
-        ("data", "file decode npy series csv_table csv_write json_table json_write"),
+        ("data", "file series csv_table csv_write"),
         ("frame", "cli tell"),
         ("subjects", "table names cluster put put_* python view memory top_view doctor doctor_*"),
         ("commands", "commands complete cmd_*"),

@@ -1,4 +1,5 @@
-"""Files that gpubufctl hands to the package: .npz; of Arrow's and Parquet, which need pyarrow, what is recognised."""
+"""Files that gpubufctl hands to the package: .npy, .npz, lines of JSON; of Arrow's and Parquet, which need pyarrow, what is
+recognised."""
 
 import json
 import os
@@ -98,14 +99,30 @@ def test_what_is_recognised(ctl, client):
     assert "from a file only" in ctl("put", "x", "-", "--format", "parquet", status=USAGE)
     assert "--dtype is for raw files" in ctl("put", "x", "a.parquet", "-d", "int8", status=USAGE)
     assert "--kind" in ctl("put", "x", "a.parquet", "-k", "array", status=USAGE)
-    assert "--types" in ctl("put", "x", "a.parquet", "-f", "parquet", "--types", "a=utf8", status=USAGE)
+    assert "--delimiter" in ctl("put", "x", "a.parquet", "-f", "parquet", "--delimiter", ";", status=USAGE)
     assert "needs --output" in ctl("get", "x", "-f", "arrow", status=USAGE)
     assert '"x"' in ctl("get", "x", "-o", "x.npz", status=FAILED)
     assert "cannot connect" in ctl("-S", "/nonexistent/s", "get", "x", "-o", "x.npz", status=NO_DAEMON)
 
 
-def test_npy_of_other_dtypes(ctl, client, np):
-    """Arrays of dtypes that the command line lacks become what put() of the package makes of them."""
+def test_lines_of_json(ctl, client):
+    (ctl.work / "t.jsonl").write_text('{"a": 1, "b": "x"}\n{"a": null, "b": "y"}\n')
+    assert ctl("put", "t", "t.jsonl").startswith("t: table, 2 rows × 2 columns")
+    ctl("get", "t", "back.jsonl")
+    assert [json.loads(line) for line in (ctl.work / "back.jsonl").read_text().splitlines()] == [
+        {"a": 1, "b": "x"}, {"a": None, "b": "y"}]
+    (ctl.work / "bad.ndjson").write_text('{"a": 1}\n{"a":\n')
+    assert "bad.ndjson" in ctl("put", "u", "bad.ndjson", status=FAILED) and "u" not in client
+
+
+def test_npy(ctl, client, np):
+    """Arrays become what put() of the package makes of them."""
+    np.save(ctl.work / "f.npy", np.asfortranarray(np.arange(6.0).reshape(2, 3)))
+    assert ctl("put", "f", "f.npy").startswith("f: array of float64, 2 × 3")
+    ctl("get", "f", "-o", "back.npy", "-s", "1:")
+    assert np.load(ctl.work / "back.npy").tolist() == [[3, 4, 5]]
+    (ctl.work / "unnamed").write_bytes((ctl.work / "f.npy").read_bytes())
+    assert ctl("put", "g", "unnamed").startswith("g: array of float64, 2 × 3")
     arrays = {"u": np.array(["a", "", "bc"]), "s": np.array([(1, 0.5), (2, 1.5)], [("a", "i4"), ("b", "f8")]),
               "d": np.array(["2020-01-01", "NaT"], "M8[D]")}
     for name, array in arrays.items():
@@ -115,4 +132,4 @@ def test_npy_of_other_dtypes(ctl, client, np):
         assert client[name].tolist() == client["same"].tolist() and client[name].kind == client["same"].kind
     np.save(ctl.work / "o.npy", np.array([{}]))
     assert "Python objects" in ctl("put", "o", "o.npy", status=FAILED)
-    assert "structured" in ctl("put", "o", "-", "-f", "npy", status=FAILED, stdin=(ctl.work / "s.npy").open("rb"))
+    assert "from a file only" in ctl("put", "o", "-", "-f", "npy", status=USAGE, stdin=(ctl.work / "s.npy").open("rb"))
