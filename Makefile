@@ -107,7 +107,7 @@ CMOCKA_LIBS ?= -lcmocka
 DAEMON_LIBS := $(UV_LIBS) -ldl
 # Programs find the libgpubuf beside them; what is published has it inside.
 GPUBUF_LIBS ?= -L$(B)/lib -lgpubuf
-CTL_LIBS := $(CSV_LIBS) $(CJSON_LIBS) $(NNG_LIBS) -lm
+CTL_LIBS := $(CSV_LIBS) $(CJSON_LIBS) -lm
 MHD_LIBS ?= -lmicrohttpd
 Z_LIBS ?= -lz
 GATEWAY_LIBS := $(MHD_LIBS) $(NNG_LIBS) $(Z_LIBS)
@@ -255,7 +255,7 @@ $(B)/has/%: $(B)/flags
 		echo '$* is not installed: it is in the package $(patsubst $*:%,%,$(filter $*:%,$(PACKAGES)))' >&2; exit 1; }
 	@touch $@
 $(call objects,$(DAEMON_SOURCES) $(PEER_SOURCES)): | $(call wants,uv.h xxhash.h)
-$(call objects,$(CTL_SOURCES)): | $(call wants,cjson/cJSON.h csv.h nng/nng.h)
+$(call objects,$(CTL_SOURCES)): | $(call wants,cjson/cJSON.h csv.h)
 $(call objects,$(GATEWAY_SOURCES)): | $(call wants,microhttpd.h nng/nng.h zlib.h)
 $(call objects,$(PEER_SOURCES)): | $(call wants,openssl/ssl.h curl/curl.h ucp/api/ucp.h)
 $(call objects,$(wildcard tests/unit/*.c tests/lib/*.c)): | $(call wants,cmocka.h)

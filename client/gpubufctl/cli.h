@@ -132,6 +132,8 @@ bool gb_cli_read_globals(struct gb_cli *cli, int argc, char **argv, int *used);
 /* Prints the help of cli->command, or of the whole program if that is NULL. */
 void gb_cli_print_help(const struct gb_cli *cli);
 
+void gb_cli_print_version(const struct gb_cli *cli);
+
 /* Flushes standard output; a closed pipe is no failure. Another one ends the program with the
    status `worst`, or GB_STATUS_FAILED. */
 void gb_cli_finish_output(enum gb_status worst);

@@ -7,19 +7,6 @@
 #include "json_print.h"
 #include "proto/json.h"
 
-static void print_result(struct gb_cli *cli, const char *method, const char *params)
-{
-    char *result = gb_cli_call(cli, method, params);
-    cJSON *value = gb_cjson_parse(result);
-
-    if (value)
-        gb_cjson_print(value, true);
-    else
-        puts(result);
-    cJSON_Delete(value);
-    gpubuf_free(result);
-}
-
 void gb_cmd_call(struct gb_cli *cli, struct gb_cli_args *args)
 {
     const char *params = args->count > 1 ? args->value[1] : NULL;
@@ -33,10 +20,12 @@ void gb_cmd_call(struct gb_cli *cli, struct gb_cli_args *args)
     if (params && gb_json_type(checked) != GB_JSON_OBJECT)
         gb_cli_usage(cli, "the parameters are to be a JSON object, such as {\"name\":\"movies\"}");
     gb_pool_end(&pool);
-    print_result(cli, args->value[0], params);
-}
-
-void gb_cmd_describe(struct gb_cli *cli, struct gb_cli_args *args)
-{
-    print_result(cli, "describe", NULL);
+    char *result = gb_cli_call(cli, args->value[0], params);
+    cJSON *value = gb_cjson_parse(result);
+    if (value)
+        gb_cjson_print(value, true);
+    else
+        puts(result);
+    cJSON_Delete(value);
+    gpubuf_free(result);
 }

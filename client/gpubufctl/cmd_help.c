@@ -21,7 +21,8 @@ static const struct {
     {"download", "get", false},  {"print", "show", false},   {"head", "show", false},
     {"view", "show", false},     {"lsof", "ps", false},      {"who", "ps", false},
     {"leases", "ps", false},     {"keys", "ls", false},      {"dir", "ls", false},
-    {"monitor", "watch", false},
+    {"monitor", "watch", false}, {"events", "watch", false}, {"describe", "call", false},
+    {"trim", "call", false},
 };
 
 enum { OTHER_WORDS = sizeof(other_words) / sizeof(*other_words), WORD_MAX = 24 };
@@ -103,7 +104,7 @@ void gb_cmd_help(struct gb_cli *cli, struct gb_cli_args *args)
     gb_cli_print_help(cli);
 }
 
-void gb_cmd_version(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cli_print_version(const struct gb_cli *cli)
 {
     if (!cli->json)
         printf("gpubufctl %s\n", gpubuf_version());

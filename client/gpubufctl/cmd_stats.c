@@ -1,4 +1,4 @@
-/* gpubufctl stats, trim */
+/* gpubufctl stats */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,15 +12,7 @@
 #include "proto/limits.h"
 #include "term.h"
 
-enum { TRIM_DEVICE, TRIM_BYTES };
-
 const struct gb_cli_option gb_stats_options[] = {{0}};
-
-const struct gb_cli_option gb_trim_options[] = {
-    {"device", 'D', "DEVICE", "only this device", "host"},
-    {"bytes", 'b', "SIZE", "stop after SIZE: 64M, 1G", NULL},
-    {0},
-};
 
 /* A number's name tells its unit: bytes, milliseconds, or things. */
 static struct gb_short number_text(const char *within, const char *key, double value)
@@ -201,21 +193,5 @@ void gb_cmd_stats(struct gb_cli *cli, struct gb_cli_args *args)
         gb_cjson_print(answer, true);
     else
         print_section(cli, answer, 0);
-    cJSON_Delete(answer);
-}
-
-void gb_cmd_trim(struct gb_cli *cli, struct gb_cli_args *args)
-{
-    cJSON *params = cJSON_CreateObject();
-
-    if (args->option[TRIM_BYTES])
-        cJSON_AddNumberToObject(params, "bytes", (double)args->number[TRIM_BYTES]);
-    if (args->option[TRIM_DEVICE])
-        cJSON_AddStringToObject(params, "device", args->option[TRIM_DEVICE]);
-    cJSON *answer = gb_cli_ask(cli, "trim", params);
-    if (cli->json)
-        gb_cjson_print(answer, true);
-    else
-        printf("%s freed\n", gb_size((uint64_t)gb_cjson_int_of(answer, "freed", 0)).text);
     cJSON_Delete(answer);
 }

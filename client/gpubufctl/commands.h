@@ -26,17 +26,13 @@ GB_COMMAND(ps);
 GB_COMMAND(top);
 GB_COMMAND(watch);
 GB_COMMAND(tail);
-GB_COMMAND(events);
 GB_COMMAND(stats);
-GB_COMMAND(trim);
 GB_COMMAND(ping);
 void gb_cmd_help(struct gb_cli *cli, struct gb_cli_args *args);
-void gb_cmd_version(struct gb_cli *cli, struct gb_cli_args *args);
 void gb_cmd_doctor(struct gb_cli *cli, struct gb_cli_args *args);
 void gb_cmd_pin(struct gb_cli *cli, struct gb_cli_args *args);
 void gb_cmd_unpin(struct gb_cli *cli, struct gb_cli_args *args);
 void gb_cmd_call(struct gb_cli *cli, struct gb_cli_args *args);
-void gb_cmd_describe(struct gb_cli *cli, struct gb_cli_args *args);
 void gb_cmd_completion(struct gb_cli *cli, struct gb_cli_args *args);
 
 /* Prints what the last of `words`, which is being typed, may become, for a shell's completion; the

@@ -81,24 +81,19 @@ static const struct gb_cli_command commands[] = {
      "A line for each frame: when it was published, its number, its size, and its first elements. "
      "It ends with the stream's writer.",
      gb_tail_options, gb_cmd_tail},
-    {"events", "[PREFIX]", "Print what happens, as the daemon publishes it to operators",
-     "Unlike watch this needs no session with the daemon. Events that come faster than they are "
-     "printed are lost, and their number is told. gpubufd-gateway publishes with --events URL.",
-     gb_events_options, gb_cmd_events},
     {"stats", "", "Print the daemon's counters", NULL, gb_stats_options, gb_cmd_stats},
-    {"trim", "", "Give unused memory back to the devices", NULL, gb_trim_options, gb_cmd_trim},
     {"ping", "", "Say whether a daemon answers; wait for one that is starting",
      "Exit status 0 if one answers, 3 if none does, or not in time.", gb_ping_options, gb_cmd_ping},
     {"doctor", "", "Check socket, daemon, memory, driver and limits, and say what to do",
      "Exit status 1 if anything fails; warnings do not count.", NULL, gb_cmd_doctor},
-    {"call", "METHOD [JSON]", "Call a method of the protocol with these parameters", NULL, NULL,
-     gb_cmd_call},
-    {"describe", "", "Print the protocol as JSON", NULL, NULL, gb_cmd_describe},
+    {"call", "METHOD [JSON]", "Call a method of the protocol with these parameters",
+     "call describe prints the protocol: methods, types, errors, limits. call trim gives unused "
+     "memory back to the devices.",
+     NULL, gb_cmd_call},
     {"completion", "SHELL [WORD…]", "Print a completion script: bash, zsh or fish",
      "With a WORD, what may be typed in the place of the last one; the scripts ask so.", NULL,
      gb_cmd_completion},
     {"help", "[COMMAND]", "Print help: of a command, or of the program", NULL, NULL, gb_cmd_help},
-    {"version", "", "Print the version", NULL, NULL, gb_cmd_version},
     {0},
 };
 
@@ -135,7 +130,7 @@ static void run(struct gb_cli *cli, int argc, char **argv)
         gb_cli_print_help(cli);
     } else if (cli->globals.option[VERSION]) {
         cli->json = cli->globals.option[JSON] != NULL;
-        gb_cmd_version(cli, NULL);
+        gb_cli_print_version(cli);
     } else if (used == argc) {
         gb_cli_usage(cli, "which command?");
     } else {

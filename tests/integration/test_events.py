@@ -1,6 +1,5 @@
 """Events by NNG, as docs/EVENTS.md describes them: over each transport, who may see what, loss. The
-subscribers speak SP by themselves, by way of examples/events.py, but for the examples in C and
-`gpubufctl events`, which use NNG."""
+subscribers speak SP by themselves, by way of examples/events.py, but for the example in C, which uses NNG."""
 
 import contextlib
 import functools
@@ -22,7 +21,6 @@ from device import BUILD, ROOT
 from gateways import flood, metric
 from http_client import Live, get, refusal
 from peer import DEADLINE, wait_until
-from restarts import supervised  # noqa: F401  (a fixture)
 
 pytestmark = pytest.mark.host_only("the gateway is the same, whatever devices there are")
 
@@ -454,21 +452,10 @@ def until_subscribed(daemon):
     raise AssertionError("nobody subscribes")
 
 
-def line(stream):
-    assert select.select([stream], [], [], DEADLINE)[0], "nothing is told"
-    return stream.readline()
-
-
-def gpubufctl(*argv):
-    return [BUILD / "bin/gpubufctl", "events", *argv]
-
-
 @pytest.mark.parametrize("command, lines", [
     ([BUILD / "bin/examples/events", "URL", "sealed sales/"], ["sealed sales/price", r'\{.*"seq": ?2\b.*']),
     (["/usr/bin/env", "python3", "-u", ROOT / "examples/events.py", "URL", "sales/"], [r" *2 +sealed +sales/price +800 +bytes"]),
-    (gpubufctl("--url", "URL", "-n", "2", "sales/"), [r"\S+ +2 +sealed +sales/price +800 B", r"\S+ +3 +deleted +sales/price.*"]),
-    (gpubufctl("--url", "URL", "--json", "sales/"), [r'\{.*"name": ?"sales/price".*']),
-], ids=["in C", "in Python", "gpubufctl", "gpubufctl as JSON"])
+], ids=["in C", "in Python"])
 def test_what_is_told(published, command, lines):
     peer = published.connect()
     with subprocess.Popen([published.ipc if word == "URL" else word for word in command], stdout=subprocess.PIPE,
@@ -483,41 +470,3 @@ def test_what_is_told(published, command, lines):
         finally:
             process.kill()
     assert all(re.fullmatch(expected, one) for expected, one in zip(lines, told)), told
-
-
-def test_gpubufctl_events_over_a_crash(supervised, gateway, directory):  # noqa: F811
-    """The numbers of another daemon begin elsewhere: that is no loss."""
-    daemon = supervised()
-    daemon.ipc_path = os.path.join(directory, "events")
-    daemon.ipc = f"ipc://{daemon.ipc_path}"
-    gateway(daemon, "--events", daemon.ipc, "--http", "127.0.0.1:0")
-    with subprocess.Popen(gpubufctl("-u", daemon.ipc), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True) as process:
-        try:
-            until_subscribed(daemon)
-            daemon.connect().put("a")
-            assert line(process.stdout).split()[2:4] == ["sealed", "a"]
-            for name in ("b", "c"):
-                begun = time.monotonic()
-                wait_until(lambda: time.monotonic() > begun + 1.5)  # noqa: B023  (a leap of a second tells them apart)
-                daemon.crash()
-                assert line(process.stderr) == "gpubufctl: the daemon was started anew; events may be missing\n"
-                daemon.connect().put(name)
-                assert line(process.stdout).split()[2:4] == ["sealed", name]
-        finally:
-            process.kill()
-
-
-def test_gpubufctl_events_where_there_is_nothing(directory):
-    done = subprocess.run(gpubufctl("-u", f"ipc://{directory}/no"), capture_output=True, text=True,
-                          timeout=DEADLINE, check=False)
-    assert done.returncode == 3 and "nothing is published at" in done.stderr
-    done = subprocess.run(gpubufctl("-n", "x"), capture_output=True, text=True, timeout=DEADLINE,
-                          check=False)
-    assert done.returncode == 2
-
-
-def test_gpubufctl_events_for_a_while(published):
-    done = subprocess.run(gpubufctl("-u", published.ipc, "--for", "300ms"), capture_output=True,
-                          text=True, timeout=DEADLINE, check=False)
-    assert done.returncode == 0 and done.stdout == done.stderr == ""

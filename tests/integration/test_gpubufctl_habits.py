@@ -21,7 +21,7 @@ def fill(ctl, *names):
 
 @pytest.mark.parametrize("typed, meant", [
     ("lsit", "ls"), ("sl", "ls"), ("gte", "get"), ("shwo", "show"), ("delete", "rm"),
-    ("alais", "alias"), ("rename", "alias"), ("describ", "describe"),
+    ("alais", "alias"), ("rename", "alias"), ("describe", "call"),
 ])
 def test_did_you_mean(ctl, typed, meant):
     assert f'did you mean "{meant}"?' in ctl.fails(USAGE, typed)
@@ -120,7 +120,7 @@ def test_errors_in_words_of_the_command_line(ctl):
     assert "long.csv" in column and "the name of column 1" in column
     assert "cannot describe nosuch" in ctl.fails(FAILED, "stat", "nosuch")
     for words in [("put", "b", path, "-D", "cuda:7"), ("put", "b", "long.csv"), ("stat", "/x"),
-                  ("alias", "q", "a", "-c", "z"), ("trim", "-D", "nosuch")]:
+                  ("alias", "q", "a", "-c", "z")]:
         assert "params" not in ctl.raw(*words).stderr.decode()
     assert "params.limit" in ctl.fails(FAILED, "call", "list", '{"limit": "x"}')
 

@@ -192,7 +192,7 @@ def test_ps_tells_what_sessions_hold_map_and_pin(tiered):
     assert " reader " in line and f" {os.getpid()} " in line and " read " in line
     opened.release()
     tiered("rm", "a")
-    tiered("trim")
+    tiered("call", "trim")
     (told,) = tiered.json("ps")["sessions"]
     assert (told["leases"], told["holds"], told["maps"], told["pins"]) == (0, 0, mapped, mapped)
     assert "asked back" in tiered("ps", "--mapped")
@@ -264,7 +264,7 @@ def test_top_adds_up(tiered):
     reader = tiered.daemon.connect()
     reader.open_object("a").release()
     tiered("rm", "a")
-    tiered("trim")
+    tiered("call", "trim")
     told = tiered.json("top")
     for device in told["devices"]:
         assert device["capacity"] == (device["free"] + device["used"] + device["retained"]
@@ -368,7 +368,7 @@ def test_doctor_tells_who_holds_most(tiered):
     for one in opened:
         one.release()
     tiered("rm", "a", "b")
-    tiered("trim")
+    tiered("call", "trim")
     finding = findings(tiered)[1]["memory"][1]
     assert "60 MiB were given back but are still mapped" in finding["text"]
     assert f"session {session} (hog" in finding["advice"]
