@@ -37,6 +37,11 @@ static const char *method_name(size_t i)
     return methods[i]->name;
 }
 
+static const char *param_name(size_t i, size_t param)
+{
+    return param < methods[i]->field_count ? methods[i]->fields[param].name : NULL;
+}
+
 static size_t find_method(const struct gb_string *name)
 {
     size_t i = 0;
@@ -111,6 +116,8 @@ static void note(struct gb_call *call, int r)
 
     if (r == GPUBUF_E_LIMIT && call->error.limit)
         gb_metrics_limit(metrics, call->error.limit);
+    for (unsigned i = 0; call->method && i < GB_METRICS_PARAMS; i++)
+        metrics->methods[index].params[i] += call->message->present >> i & 1;
     ns = gb_metrics_request(metrics, index, r < 0 ? r : 0, call->since_ns);
     GB_PROBE4(request, name, call->session->id, r < 0 ? r : 0, ns);
 }
@@ -327,6 +334,7 @@ static int go_on_with(struct gb_task *task)
 const struct gb_service gb_methods = {
     .count = METHOD_COUNT,
     .name = method_name,
+    .param = param_name,
     .serve = serve,
     .retry = retry,
     .read = read_message,

@@ -137,10 +137,47 @@ static void write_users(struct gb_call *call)
     gb_write_text(call->writer, truncated ? "],\"truncated\":true" : "]");
 }
 
+static void write_methods(struct gb_call *call)
+{
+    const struct gb_service *service = call->server->service;
+
+    GB_WRITE_LITERAL(call->writer, ",\"methods\":{");
+    for (size_t i = 0; i < service->count; i++) {
+        const struct gb_method_metrics *method = &call->server->metrics.methods[i];
+        uint64_t errors = 0;
+
+        for (int k = 0; k < GB_METRICS_ERRORS; k++)
+            errors += method->errors[k];
+        gb_write_format(call->writer, "%s\"%s\":{\"calls\":%" PRIu64 ",\"errors\":%" PRIu64 "}",
+                        i > 0 ? "," : "", service->name(i), method->calls, errors);
+    }
+    gb_write_char(call->writer, '}');
+}
+
+/* How often each parameter was given, by method; those that were never given are left out. */
+static void write_params(struct gb_call *call)
+{
+    const struct gb_service *service = call->server->service;
+
+    GB_WRITE_LITERAL(call->writer, ",\"params\":{");
+    for (size_t i = 0; i < service->count; i++) {
+        const uint64_t *given = call->server->metrics.methods[i].params;
+        const char *param, *before = "";
+
+        gb_write_format(call->writer, "%s\"%s\":{", i > 0 ? "," : "", service->name(i));
+        for (size_t k = 0; (param = service->param(i, k)); k++) {
+            if (given[k] == 0)
+                continue;
+            gb_write_format(call->writer, "%s\"%s\":%" PRIu64, before, param, given[k]);
+            before = ",";
+        }
+        gb_write_char(call->writer, '}');
+    }
+    gb_write_char(call->writer, '}');
+}
+
 static int handle_stats(struct gb_call *call, const void *p)
 {
-    const struct gb_server *server = call->server;
-    const struct gb_service *service = server->service;
     struct gb_writer *writer = call->writer;
 
     gb_call_begin_result(call);
@@ -155,17 +192,9 @@ static int handle_stats(struct gb_call *call, const void *p)
     write_descriptors(call);
     write_devices(call);
     write_users(call);
-    GB_WRITE_LITERAL(writer, ",\"methods\":{");
-    for (size_t i = 0; i < service->count; i++) {
-        const struct gb_method_metrics *method = &server->metrics.methods[i];
-        uint64_t errors = 0;
-
-        for (int k = 0; k < GB_METRICS_ERRORS; k++)
-            errors += method->errors[k];
-        gb_write_format(writer, "%s\"%s\":{\"calls\":%" PRIu64 ",\"errors\":%" PRIu64 "}",
-                        i > 0 ? "," : "", service->name(i), method->calls, errors);
-    }
-    GB_WRITE_LITERAL(writer, "}}");
+    write_methods(call);
+    write_params(call);
+    gb_write_char(writer, '}');
     return GB_DONE;
 }
 

@@ -28,9 +28,12 @@ enum {
 
 #define GB_METRICS_BUCKETS 10 /* of a histogram, without the last, unbounded one */
 
+#define GB_METRICS_PARAMS 24 /* of one method, at most */
+
 /* Of one method: results, and the time from a request's arrival to its answer. */
 struct gb_method_metrics {
-    uint64_t calls; /* also of requests that wait */
+    uint64_t calls;                     /* also of requests that wait */
+    uint64_t params[GB_METRICS_PARAMS]; /* answered requests that gave the parameter */
     uint64_t done, errors[GB_METRICS_ERRORS];
     uint64_t buckets[GB_METRICS_BUCKETS + 1]; /* the last: longer than all bounds */
     uint64_t total_ns;

@@ -21,6 +21,8 @@ struct gb_wait;
 struct gb_service {
     size_t count; /* of methods */
     const char *(*name)(size_t i);
+    /* The name of a method's parameter; NULL: it has fewer. */
+    const char *(*param)(size_t i, size_t param);
     /* Serves one line; negative: the connection must be closed (descriptors out of step, no
        memory). */
     int (*serve)(struct gb_session *session, const char *line, size_t length);

@@ -53,3 +53,13 @@ def test_who_it_is(peer):
     assert [(d["id"], d["name"]) for d in stats["devices"]] == [
         (d["id"], d["name"]) for d in hello["devices"]]
     assert [d.get("alias") for d in stats["devices"]] == (["cuda:0"] if test_device.ON_GPU else [None])
+
+
+def test_what_is_used_is_counted(peer):
+    """By method and parameter, once a request is answered; what was never given is not listed."""
+    peer.put("counted", b"x")
+    peer.call("open", name="counted", wait_ms=0)
+    peer.error("not_found", "open", name="nothing", wait_ms=0)
+    stats = peer.call("stats")
+    assert stats["methods"]["open"] == {"calls": 2, "errors": 1}
+    assert stats["params"]["open"] == {"name": 2, "wait_ms": 2} and stats["params"]["trim"] == {}

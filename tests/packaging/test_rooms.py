@@ -162,7 +162,7 @@ MOST_MEMBERS = 40
 # in one room and read in another. The rest is what a room above still keeps in a struct of a lower one.
 FOR_ROOMS_ABOVE = {
     "gb_limits": "a table", "gb_config": "options for all rooms", "gb_device_spec": "an option", "gb_figure": "a table",
-    "gb_method_metrics.calls": "counted when served", "gb_service": "functions handed down",
+    "gb_method_metrics.calls": "counted when served", "gb_method_metrics.params": "the same", "gb_service": "functions handed down",
     "gb_device.moving": "an account", "gb_device.freeing": "an account", "gb_device.mapped": "an account",
     "gb_device.pinned_leased": "an account", "gb_device.needed_ms": "of that account", "gb_device.asked_ms": "the same",
     "gb_device.segment_list": "the store's", "gb_device.retiring": "the same", "gb_storage.objects": "whose place it is",
