@@ -10,14 +10,12 @@ fn main() {
         println!("cargo:rustc-link-search=native={folder}");
     } else if env::var("DOCS_RS").is_err() {
         let out = Command::new("pkg-config")
-            .args(["--libs-only-L", "--atleast-version=0.2", "gpubuf"])
+            .args(["--variable=libdir", "gpubuf >= 0.2"])
             .output();
         match out {
             Ok(out) if out.status.success() => {
-                for flag in String::from_utf8_lossy(&out.stdout).split_whitespace() {
-                    let folder = flag.trim_start_matches("-L");
-                    println!("cargo:rustc-link-search=native={folder}");
-                }
+                let folder = String::from_utf8_lossy(&out.stdout);
+                println!("cargo:rustc-link-search=native={}", folder.trim_end());
             }
             _ => println!(
                 "cargo:warning=pkg-config finds no gpubuf of 0.2 or later: install libgpubuf-dev, \

@@ -84,3 +84,20 @@ def test_the_page_and_the_package(cargo):
     assert "3 passed" in cargo("test", "--offline", "--doc")
     packed = cargo("package", "--offline", "--allow-dirty", "--no-verify", "--list").split()
     assert {"Cargo.toml", "README.md", "build.rs", "src/lib.rs", "src/sys.rs"} <= set(packed)
+
+
+def test_a_crate_of_one_s_own_links_with_what_make_install_left(tmp_path, cargo):
+    """Outside of the tree, by pkg-config alone, as client/rust/README.md says."""
+    prefix, crate = tmp_path / "prefix", tmp_path / "crate"
+    run("make", "install", f"PREFIX={prefix}", cwd=ROOT)
+    (crate / "src").mkdir(parents=True)
+    (crate / "Cargo.toml").write_text(
+        f'[package]\nname = "own"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\ngpubuf = {{ path = "{CRATE}" }}\n')
+    (crate / "src" / "main.rs").write_text(
+        'fn main() { println!("{:?}", gpubuf::Client::connect().err().map(|e| e.kind())); }\n')
+    environment = {key: value for key, value in ENVIRONMENT.items() if key not in ("GPUBUF_LIB_DIR", "LD_LIBRARY_PATH")}
+    environment.update(PKG_CONFIG_PATH=str(prefix / "lib" / "pkgconfig"), CARGO_TARGET_DIR=str(tmp_path / "target"))
+    run("cargo", "build", "--offline", cwd=crate, env=environment)
+    said = run(tmp_path / "target/debug/own", env={**environment, "LD_LIBRARY_PATH": str(prefix / "lib"),
+                                                       "GPUBUFD_SOCKET": "/nonexistent/socket"})
+    assert said.stdout == "Some(Connect)\n"
