@@ -102,14 +102,15 @@ void gb_timer_cancel(struct gb_deadlines *timers, struct gb_timer *timer)
     gb_deadlines_remove(timers, &timer->deadline);
 }
 
-void gb_timers_fire(struct gb_deadlines *timers, uint64_t now_ms)
+bool gb_timers_fire_next(struct gb_deadlines *timers, uint64_t now_ms)
 {
-    struct gb_deadline *first;
+    struct gb_deadline *first = gb_deadlines_first(timers);
+    struct gb_timer *timer;
 
-    while ((first = gb_deadlines_first(timers)) && first->at <= now_ms) {
-        struct gb_timer *timer = GB_CONTAINER(first, struct gb_timer, deadline);
-
-        gb_deadlines_remove(timers, first);
-        timer->fire(timer);
-    }
+    if (!first || first->at > now_ms)
+        return false;
+    timer = GB_CONTAINER(first, struct gb_timer, deadline);
+    gb_deadlines_remove(timers, first);
+    timer->fire(timer);
+    return true;
 }

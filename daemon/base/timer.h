@@ -43,8 +43,8 @@ struct gb_timer {
 bool gb_timer_set(struct gb_deadlines *timers, struct gb_timer *timer, uint64_t at_ms);
 /* Does nothing if the timer is not set. */
 void gb_timer_cancel(struct gb_deadlines *timers, struct gb_timer *timer);
-/* Calls the timers whose time has come, the earliest first. A timer is out of the heap when it is
-   called, and may be set again, or freed. */
-void gb_timers_fire(struct gb_deadlines *timers, uint64_t now_ms);
+/* Calls the earliest timer whose time has come; false: there is none. It is out of the heap when it
+   is called, and may be set again, or freed. */
+bool gb_timers_fire_next(struct gb_deadlines *timers, uint64_t now_ms);
 
 #endif

@@ -652,11 +652,12 @@ void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *
     }
 }
 
-void gb_registry_expire(struct gb_registry *registry, uint64_t now_ms)
+bool gb_registry_expire_next(struct gb_registry *registry, uint64_t now_ms)
 {
-    struct gb_deadline *first;
+    struct gb_deadline *first = gb_deadlines_first(&registry->deadlines);
 
-    while ((first = gb_deadlines_first(&registry->deadlines)) && first->at <= now_ms)
-        gb_registry_unname(registry, GB_CONTAINER(first, struct gb_object, deadline),
-                           GB_EVENT_DELETED);
+    if (!first || first->at > now_ms)
+        return false;
+    gb_registry_unname(registry, GB_CONTAINER(first, struct gb_object, deadline), GB_EVENT_DELETED);
+    return true;
 }

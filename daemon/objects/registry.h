@@ -215,8 +215,8 @@ void gb_registry_evict(struct gb_registry *registry, struct gb_storage *storage)
 void gb_registry_sweep(struct gb_registry *registry);
 /* Unnames every object on a device that is lost. */
 void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *device);
-/* Deletes objects whose time to live is over. */
-void gb_registry_expire(struct gb_registry *registry, uint64_t now_ms);
+/* Deletes the first object whose time to live is over; false: there is none. */
+bool gb_registry_expire_next(struct gb_registry *registry, uint64_t now_ms);
 
 /* Leases in use by clients: without idle and parked ones and those of the grace period. */
 uint64_t gb_registry_lease_count(const struct gb_registry *registry);

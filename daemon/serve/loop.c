@@ -20,16 +20,21 @@
 
 /* ---- time ---- */
 
+/* Thousands of them may be due at once: they have a slice of time, and the rest the next turn. */
 static void fire_timers(struct gb_server *server)
 {
-    uint64_t now;
+    uint64_t now, until;
+    bool more;
 
     gb_registry_sweep(&server->registry);
     if (!gb_deadlines_first(&server->timers) && !gb_deadlines_first(&server->registry.deadlines))
         return; /* spares a look at the clock */
     now = gb_now_ms();
-    gb_timers_fire(&server->timers, now);
-    gb_registry_expire(&server->registry, now);
+    until = uv_hrtime() + server->turns.slice_ns / 4;
+    do {
+        more = gb_timers_fire_next(&server->timers, now);
+        more |= gb_registry_expire_next(&server->registry, now);
+    } while (more && uv_hrtime() < until);
 }
 
 static void on_timer(uv_timer_t *handle)

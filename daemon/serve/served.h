@@ -26,6 +26,8 @@ struct gb_served {
     /* Its sessions with watches: those that were told of all news, and the others, which are told
        in its turn. And its place among users with watches. */
     struct gb_link told, untold, watching;
+    /* Its requests to be tried again: struct gb_wait. And its place among users with such. */
+    struct gb_link woken, waking;
 };
 
 static inline struct gb_served *gb_served(const struct gb_user *user)

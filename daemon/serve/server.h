@@ -48,7 +48,7 @@ struct gb_queue {
 struct gb_waits {
     struct gb_queue queues[GB_DEVICES];   /* by the device's index */
     struct gb_link watching[GB_WATCHING]; /* struct gb_wait, by the storage that they need */
-    struct gb_link woken;                 /* struct gb_wait to be tried at the end of the turn */
+    struct gb_link waking;                /* struct gb_served with requests to be tried again */
     uint64_t made;                        /* struct gb_wait so far */
 };
 

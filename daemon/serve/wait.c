@@ -7,14 +7,42 @@
 #include "daemon/serve/session.h"
 #include "daemon/spill/tiers.h"
 
-static bool retry(struct gb_wait *wait, bool last_try)
+/* Has the request tried again in its user's turn. */
+static void wake(struct gb_wait *wait)
 {
+    struct gb_served *user = gb_served(wait->session->user);
+
+    if (gb_list_linked(&wait->woken) || wait->over)
+        return;
+    gb_list_append(&user->woken, &wait->woken);
+    if (!gb_list_linked(&user->waking))
+        gb_list_append(&wait->session->server->waits.waking, &user->waking);
+}
+
+static void unwake(struct gb_wait *wait)
+{
+    struct gb_served *user = gb_served(wait->session->user);
+
+    gb_list_remove(&wait->woken);
+    if (gb_list_empty(&user->woken))
+        gb_list_remove(&user->waking);
+}
+
+static bool retry(struct gb_wait *wait)
+{
+    bool last_try = wait->late;
+
+    unwake(wait);
+    wait->late = false;
     return wait->session->server->service->retry(wait, last_try);
 }
 
 static void time_is_up(struct gb_timer *timer)
 {
-    retry(GB_CONTAINER(timer, struct gb_wait, timer), true);
+    struct gb_wait *wait = GB_CONTAINER(timer, struct gb_wait, timer);
+
+    wait->late = true;
+    wake(wait);
 }
 
 /* Enters the wait for each name. The items lie in the wait's pool, the names in struct
@@ -134,7 +162,7 @@ static void stop(struct gb_wait *wait)
     gb_list_remove(&wait->of_session);
     leave_queue(wait);
     drop_held(wait);
-    gb_list_remove(&wait->woken);
+    unwake(wait);
     wait->session->wait_count--;
     wait->session->user->waits--;
     gb_charge_end(&wait->charge);
@@ -241,7 +269,7 @@ void gb_wait_watch(struct gb_wait *wait, struct gb_storage *storage)
     wait->storage = storage;
     gb_list_remove(&wait->watching);
     gb_list_append(watching(wait->session->server, storage), &wait->watching);
-    gb_list_remove(&wait->woken); /* it has just been tried */
+    unwake(wait); /* it has just been tried */
 }
 
 int gb_wait_hold(struct gb_wait *wait, struct gb_storage *storage)
@@ -285,8 +313,7 @@ void gb_waits_wake(struct gb_server *server, struct gb_storage *storage)
         if (wait->storage != storage)
             continue;
         gb_list_remove(&wait->watching);
-        if (!gb_list_linked(&wait->woken))
-            gb_list_append(&server->waits.woken, &wait->woken);
+        wake(wait);
     }
 }
 
@@ -297,8 +324,7 @@ static void wake_some(struct gb_server *server, uint64_t until)
     struct gb_wait *wait;
 
     while ((wait = gb_missing_next(&server->missings))) {
-        if (!wait->over && !gb_list_linked(&wait->woken))
-            gb_list_append(&server->waits.woken, &wait->woken);
+        wake(wait);
         if (uv_hrtime() >= until)
             return;
     }
@@ -354,7 +380,7 @@ static const struct gb_wait *harder(const struct gb_wait *a, const struct gb_wai
 /* Tries a request. True if it was answered; else memory that was made for it is kept no longer. */
 static bool try_wait(struct gb_wait *wait)
 {
-    if (retry(wait, false))
+    if (retry(wait))
         return true;
     gb_making_tried(&wait->making);
     return false;
@@ -420,7 +446,7 @@ static bool goes_on(const struct gb_queue *queue, const struct gb_device *device
 
 bool gb_waits_have_more(const struct gb_server *server)
 {
-    if (!gb_list_empty(&server->waits.woken) || !gb_list_empty(&server->missings.woken) ||
+    if (!gb_list_empty(&server->waits.waking) || !gb_list_empty(&server->missings.woken) ||
         gb_providers_have_more(&server->missings.providers))
         return true;
     for (unsigned i = 0; i < server->device_count; i++)
@@ -433,11 +459,12 @@ bool gb_waits_have_more(const struct gb_server *server)
 void gb_waits_run(struct gb_server *server, uint64_t until)
 {
     wake_some(server, until);
-    while (!gb_list_empty(&server->waits.woken)) {
-        struct gb_wait *wait = GB_CONTAINER(server->waits.woken.next, struct gb_wait, woken);
+    while (!gb_list_empty(&server->waits.waking)) {
+        struct gb_served *user = GB_CONTAINER(server->waits.waking.next, struct gb_served, waking);
 
-        gb_list_remove(&wait->woken);
-        retry(wait, false);
+        gb_list_remove(&user->waking);
+        gb_list_append(&server->waits.waking, &user->waking);
+        retry(GB_CONTAINER(user->woken.next, struct gb_wait, woken));
         if (uv_hrtime() >= until)
             break;
     }

@@ -2,7 +2,7 @@
  * Requests that wait: an `open` waits for names to appear, or for an object to come back to its
  * device; a `create` waits for space. A waiting request keeps its message. It is tried again as a
  * whole when the thing that it waits for may be there, and for the last time when its time is up.
- * It belongs to its session and ends with it.
+ * Users take turns at that, a request each. It belongs to its session and ends with it.
  *
  * Each device has one queue, in the order of arrival, of the requests that wait for its driver, for
  * its space, or for room in a tier below it. When something has changed on the device, a *round*
@@ -62,6 +62,7 @@ struct gb_wait {
     size_t awaited_count; /* entered in the table */
     int fds[GB_LIMIT(fds)];
     unsigned fd_count;
+    bool late; /* its time is up: it is tried for the last time */
     bool over; /* it only waits to leave its names */
 };
 

@@ -702,7 +702,7 @@ static inline void inside_check(const struct inside *inside)
                          : store->segments.count == device->segments);
     check_device(&count, device, all, inside->overfull);
     check_users(&count, sessions, all);
-    DEMAND(gb_list_empty(&server->waits.woken) && gb_list_empty(&server->missings.woken));
+    DEMAND(gb_list_empty(&server->waits.waking) && gb_list_empty(&server->missings.woken));
     GB_LIST_EACH(&server->missings.providers.nobodys, struct gb_missing, missing, turn)
         DEMAND(missing->by_nobody);
     free(count.objects.items);

@@ -366,6 +366,57 @@ static void prepare_missing(void)
     }
 }
 
+/* The time of all of them is up at once. */
+static void prepare_late(void)
+{
+    prepare_missing();
+    for (size_t i = 0; i < WAITERS; i++)
+        GB_LIST_EACH(&peer_session(&inside, &waiters[i])->waits, struct gb_wait, wait, of_session)
+            gb_wait_until(wait, 1);
+}
+
+/* The turns in which they end count, too. */
+static void end_late(void)
+{
+    const struct gb_user *user = peer_session(&inside, &asker)->user;
+
+    measuring = true;
+    for (int i = 0; i < 100000 && user->waits > 0; i++)
+        turn();
+    measuring = false;
+    assert_int_equal(user->waits, 0);
+    end_awaited();
+}
+
+#define EXPIRING (SANITIZED ? 100 : 4000)
+
+static void prepare_expiring(void)
+{
+    char name[32];
+
+    for (int i = 0; i < EXPIRING; i++) {
+        snprintf(name, sizeof(name), "expiring/%05d", i);
+        make_small(&asker, name);
+    }
+    for (int i = 0; i < EXPIRING; i++) {
+        snprintf(name, sizeof(name), "expiring/%05d", i);
+        assert_int_equal(gb_object_expire(&inside.server.registry,
+                                          gb_registry_find(&inside.server.registry, name, 14), 1,
+                                          NULL),
+                         0);
+    }
+    usleep(5000); /* their time is over */
+}
+
+static void end_expiring(void)
+{
+    measuring = true;
+    for (int i = 0; i < 100000 && gb_deadlines_first(&inside.server.registry.deadlines); i++)
+        turn();
+    measuring = false;
+    assert_null(gb_deadlines_first(&inside.server.registry.deadlines));
+}
+
 ASK(ask_provide, "provide", "\"prefix\":\"\"")
 
 static void prepare_wanted(void)
@@ -529,6 +580,8 @@ static const struct ask asks[] = {
     {"seal, watched by many", prepare_watched, ask_seal, end_watched, "\"version\":"},
     {"seal, waited for by many", prepare_awaited, ask_seal, end_awaited, "\"version\":"},
     {"seal, after waits ended", prepare_waits_end, ask_seal, end_awaited, "\"version\":"},
+    {"stat, waits end together", prepare_late, ask_stat, end_late, "\"object\":"},
+    {"stat, objects expire together", prepare_expiring, ask_stat, end_expiring, "\"object\":"},
     {"provide, much is missing", prepare_missing, ask_provide, end_provide, "\"result\":{}"},
     {"provide, end of much", prepare_wanted, ask_provide_end, end_provide, "\"result\":{}"},
     {"decline, one of many", prepare_wanted, ask_decline, end_provide, "\"result\":{}"},

@@ -683,6 +683,48 @@ TEST_WITH(test_the_living_go_before_those_who_drain, NULL, tear_down)
     peer_close(&newcomer);
 }
 
+/* A user's waits that end together are answered in its turns, so that they hold up nobody. */
+/* RELIABILITY.md: Hostile clients 12 */
+TEST_WITH(test_ended_waits_take_turns, NULL, tear_down)
+{
+    enum { CROWD = 60 };
+    struct peer crowd, modest;
+    unsigned answers = 0;
+    char *line;
+
+    begin(small);
+    assert_true(peer_connect(&inside, &crowd));
+    assert_true(peer_connect(&inside, &modest));
+    peer_become(&inside, &crowd, 1234);
+    for (int i = 0; i < CROWD; i++)
+        peer_send(&crowd, REQUEST(1, "open", "\"name\":\"none\",\"wait_ms\":1000"));
+    inside_turn(&inside);
+    peer_send(&modest, REQUEST(2, "open", "\"name\":\"none\",\"wait_ms\":60000"));
+    inside_turn(&inside);
+    while (gb_timers_fire_next(&inside.server.timers, UINT64_MAX))
+        ;
+    inside.server.turns.slice_ns = 0; /* a turn answers one of them */
+    for (int i = 0; i < 2; i++)
+        inside_turn(&inside);
+    while ((line = peer_line(&crowd))) {
+        free(line);
+        answers++;
+    }
+    assert_in_range(answers, 1, 2);
+    line = peer_line(&modest);
+    assert_non_null(line);
+    assert_non_null(strstr(line, "\"timeout\""));
+    free(line);
+    for (int i = 0; i < CROWD; i++)
+        inside_turn(&inside);
+    inside.server.turns.slice_ns = INT64_MAX / 4;
+    for (; (line = peer_line(&crowd)); answers++)
+        free(line);
+    assert_int_equal(answers, CROWD);
+    peer_close(&crowd);
+    peer_close(&modest);
+}
+
 /* ---- pieces of what is much ---- */
 
 /* A peer that has sealed `n`, in all of a device of 4 MiB. */
