@@ -7,7 +7,7 @@
 
 #include "proto/errors.h"
 
-#define GB_LISTENER_BACKLOG 4096 /* connections that are not accepted yet */
+#define GB_LISTENER_BACKLOG 128 /* connections that are not accepted yet */
 
 struct gb_listener {
     char *path;  /* owned */

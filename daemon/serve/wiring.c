@@ -410,7 +410,7 @@ static void refuse_waiting(struct gb_server *server)
 {
     if (server->listener.lock_fd < 0)
         return;
-    for (int i = 0; i < GB_LISTENER_BACKLOG; i++) {
+    for (int i = 0; i <= GB_LISTENER_BACKLOG; i++) { /* the kernel takes one more */
         /* cppcheck-suppress nullPointer ; accept4 takes NULL */
         int fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 

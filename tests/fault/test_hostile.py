@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import select
+import signal
 import socket
 import subprocess
 import time
@@ -259,6 +260,27 @@ def test_a_memfd_that_would_shrink(daemon, peer):
 
 
 # ---- floods -------------------------------------------------------------------------------------
+
+
+# RELIABILITY.md: Hostile clients 1
+def test_the_listening_queue_is_short(daemon):
+    """A client that connects is behind 128 connections at most, each of which takes a turn of the loop."""
+    with contextlib.ExitStack() as stack:
+        os.kill(daemon.pid, signal.SIGSTOP)
+        stack.callback(os.kill, daemon.pid, signal.SIGCONT)
+        waiting = []
+        with pytest.raises(BlockingIOError):
+            while len(waiting) < 1000:
+                waiting.append(stack.enter_context(socket.socket(socket.AF_UNIX)))
+                waiting[-1].setblocking(False)
+                waiting[-1].connect(daemon.path)
+        assert 128 <= len(waiting) - 1 <= 129
+        os.kill(daemon.pid, signal.SIGCONT)
+        for one in waiting[:-1]:
+            one.settimeout(DEADLINE)
+            one.sendall(b'{"jsonrpc":"2.0","id":1,"method":"stat","params":{"name":"none"}}\n')
+            assert b"not_found" in one.recv(4096)
+
 
 
 # RELIABILITY.md: Hostile clients 18
