@@ -432,6 +432,40 @@ static int make_quota(const struct gb_placing *placing, uint64_t bytes)
     return GB_PLACE_QUOTA;
 }
 
+/* Whether some of the user's segments are being given back. */
+static bool has_going(const struct gb_user *user)
+{
+    uint64_t bytes = 0;
+
+    for (unsigned i = 0; i < GB_DEVICES; i++)
+        bytes += user->freeing[i] + user->retiring[i];
+    return bytes > 0;
+}
+
+/* Whether the user may have `count` segments more. If not, gives empty ones of the user back first,
+   of any device and domain. 0, GB_PLACE_QUOTA, or GPUBUF_E_LIMIT. */
+static int make_segments_quota(const struct gb_placing *placing, uint64_t count)
+{
+    struct gb_store *store = placing->store;
+    struct gb_user *user = placing->user;
+    uint64_t going = 0, more = gb_making_count(store, user) + count;
+    int r = gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, more, placing->error);
+
+    GB_LIST_EACH(&store->empties, struct gb_segment, segment, empties) {
+        if (r == 0 || going == more)
+            break;
+        if (segment->user != user || segment->kept)
+            continue;
+        gb_segment_retire(store, segment);
+        going++;
+        r = gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, more, placing->error);
+    }
+    if (r == 0 || !has_going(user))
+        return r;
+    placing->key->device->needed_ms = gb_now_ms();
+    return GB_PLACE_QUOTA;
+}
+
 /*
  * Makes an empty segment of `bytes` if the user's quota and the device's budget allow it, after
  * other empty segments were given back. Outcomes as gb_store_place. A storage that comes back to
@@ -445,14 +479,12 @@ static int make_segment(struct gb_placing *placing, enum gb_segment_kind kind, u
     struct gb_memory memory;
     int r = make_quota(placing, bytes);
 
-    if (r != 0 && placing->storage->resident)
+    if (r == 0 || !placing->storage->resident)
+        r = make_segments_quota(placing, 1);
+    if (r != 0)
         return r;
     if (!make_room(placing, bytes))
         return GB_PLACE_FULL;
-    r = gb_user_may_have(placing->user, GB_QUOTA_SEGMENTS, NULL,
-                         gb_making_count(store, placing->user) + 1, placing->error);
-    if (r < 0)
-        return r;
     if (device->mover)
         return gb_making_begin(placing, kind, bytes);
     r = device->ops->create(device, placing->key->share, bytes, &memory, placing->error);
@@ -679,11 +711,11 @@ static int check_adoption(struct gb_placing *placing, const struct gb_adoption *
     r = gb_user_may_have(placing->user, GB_QUOTA_BYTES, device, total, placing->error);
     if (r == 0)
         r = make_quota(placing, total);
-    if (r != 0)
-        return r;
-    if (!make_room(placing, total))
-        return GB_PLACE_FULL;
-    return gb_user_may_have(placing->user, GB_QUOTA_SEGMENTS, NULL, count, placing->error);
+    if (r == 0)
+        r = make_segments_quota(placing, count);
+    if (r == 0 && !make_room(placing, total))
+        r = GB_PLACE_FULL;
+    return r;
 }
 
 /* Makes memory that only this object ever has, since its producer seals it against writing. */

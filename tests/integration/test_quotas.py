@@ -105,6 +105,27 @@ def test_one_users_own_quota(daemon_factory):
     assert used_by(one, 1001)["objects"] == (0, 5)
 
 
+@pytest.mark.parametrize("maps", [False, True], ids=["unmapped", "mapped"])
+@pytest.mark.parametrize("kind", [{}, {"own": True}, {"live": True}] +
+                         [{"final": True}] * (not test_device.ON_GPU), ids=str)
+def test_empty_segments_go_before_a_quota_refuses(daemon_factory, kind, maps):
+    """Of whatever domain they are; those that a session maps, as soon as it has unmapped them."""
+    layout = bytes_layout(4096)
+    peer = daemon_factory("--limit", "user_segments=2").connect()
+    for mode in ("0640", "0620"):
+        peer.call("release", lease=peer.call("create", name="o", layout=layout, mode=mode)["lease"])
+    if not maps:
+        peer.unmap()
+    leases = []
+    for name, how in (("a", kind), ("b", {"mode": "0604"})):
+        created = peer.request("create", name=name, layout=layout, **how)
+        if maps:
+            peer.unmap(*peer.notification("segments.retire")["params"]["segments"])
+        leases.append(peer.reply(created)["lease"])
+    past(peer, "user_segments", ["uses 2 of its 2 segments"], "create", name="c", layout=layout, mode="0644")
+    peer.call("release", leases=leases)
+
+
 def test_objects_larger_than_the_device(daemon_factory):
     """Refused at once, whatever wait_ms says, and nothing has gone for it."""
     peer = daemon_factory().connect()
