@@ -66,12 +66,14 @@ int gb_live_may_write(struct gb_call *call, const struct gb_object *object)
     return know_process(call);
 }
 
-/* Says who writes the object, so that the request must wait or fail. */
-static int tell_writer(struct gb_call *call, const struct gb_object *object, uint64_t wait_ms)
+/* Says who writes the object, or waits to (`before`), so that the request must wait or fail. */
+static int tell_writer(struct gb_call *call, const struct gb_object *object,
+                       const struct gb_wait *before, uint64_t wait_ms)
 {
     const struct gb_lease *lease =
-        GB_CONTAINER(object->live.writing.next, const struct gb_lease, of_writing);
-    const struct gb_holder *holder = lease->holder;
+        before ? NULL : GB_CONTAINER(object->live.writing.next, const struct gb_lease, of_writing);
+    const struct gb_holder *holder = before ? &before->session->holder : lease->holder;
+    bool claims = before ? before->claims : lease->exclusive;
     const struct gb_string name = {object->name, object->name_length};
     char after[48] = "";
 
@@ -79,8 +81,8 @@ static int tell_writer(struct gb_call *call, const struct gb_object *object, uin
         snprintf(after, sizeof(after), " after %" PRIu64 " ms", wait_ms);
     return gb_call_fail_name(
         call, wait_ms > 0 ? GPUBUF_E_TIMEOUT : GPUBUF_E_BUSY, &name,
-        "\"%s\" is %s%s by session %" PRIu64 " (%.64s, pid %d)%s", object->name,
-        lease->exclusive ? "claimed" : "written", after, holder->session,
+        "\"%s\" is %s%s%s by session %" PRIu64 " (%.64s, pid %d)%s", object->name,
+        before ? "to be " : "", claims ? "claimed" : "written", after, holder->session,
         holder->client ? holder->client : "no name", (int)holder->pid,
         holder->straggles ? ", whose connection has ended; its process has not, and may still "
                             "write until that does"
@@ -92,6 +94,8 @@ int gb_live_open(struct gb_call *call, struct gb_object *object, bool exclusive,
 {
     struct gb_registry *registry = &call->server->registry;
     const struct gb_string name = {object->name, object->name_length};
+    const struct gb_wait *before;
+    bool blocked;
     int r;
 
     if (!gb_object_is_live(object))
@@ -104,11 +108,12 @@ int gb_live_open(struct gb_call *call, struct gb_object *object, bool exclusive,
         return r;
     gb_sessions_give_back(call->server, UINT64_MAX); /* sessions that have ended write no more */
     gb_stragglers_end_over(registry);
-    if (exclusive ? object->live.writers > 0 : object->live.claimed) {
-        if (wait_ms > 0 && !call->last_try)
-            return gb_call_wait_writer(call, object, wait_ms);
-        return tell_writer(call, object, wait_ms);
-    }
+    blocked = exclusive ? object->live.writers > 0 : object->live.claimed;
+    before = gb_wait_to_write_before(call->server, object->storage, call->wait, exclusive);
+    if ((blocked || before) && wait_ms > 0 && !call->last_try)
+        return gb_call_wait_writer(call, object, exclusive, wait_ms);
+    if (blocked || before)
+        return tell_writer(call, object, blocked ? NULL : before, wait_ms);
     *lease = gb_lease_new(registry, object, &call->session->holder, true, gb_now_ms());
     if (!*lease)
         return gb_call_no_memory(call);

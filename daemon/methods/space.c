@@ -469,12 +469,14 @@ int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size
     return r;
 }
 
-int gb_call_wait_writer(struct gb_call *call, struct gb_object *object, uint64_t wait_ms)
+int gb_call_wait_writer(struct gb_call *call, struct gb_object *object, bool claims,
+                        uint64_t wait_ms)
 {
-    int r = gb_call_wait_names(call, NULL, 0, wait_ms);
+    uint64_t since = call->wait ? call->wait->since_ms : gb_now_ms();
+    int r = put_aside(call, NULL, 0, since + wait_ms);
 
     if (r == GB_WAITS)
-        gb_wait_watch(call->wait, object->storage);
+        gb_wait_to_write(call->wait, object->storage, claims);
     return r;
 }
 

@@ -39,8 +39,10 @@ int gb_call_wait_space(struct gb_call *call, const struct gb_search *search, int
 int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size_t count,
                        uint64_t wait_ms);
 
-/* Waits for a writer of the live object to end, or for the name's next object. */
-int gb_call_wait_writer(struct gb_call *call, struct gb_object *object, uint64_t wait_ms);
+/* Waits to write the live object, or, with `claims`, to be its only writer; or for the name's next
+   object. */
+int gb_call_wait_writer(struct gb_call *call, struct gb_object *object, bool claims,
+                        uint64_t wait_ms);
 
 /* Brings a sealed object's content back to its device. 0: it is there; GB_WAITS; a negative code.
    Meanwhile the request also waits for `name` (NULL: none) to appear. The content then stays on the

@@ -124,10 +124,37 @@ static void claim(struct gb_wait *wait, enum gb_tier_kind full_tier)
     gb_spill_claim(&wait->session->server->spill, &wait->claim, full_tier);
 }
 
+/* The list of requests that need that storage, and others. */
+static struct gb_link *watching(struct gb_server *server, const struct gb_storage *storage)
+{
+    return &server->waits.watching[gb_hash_id((uintptr_t)storage) % GB_WATCHING];
+}
+
+static bool waits_to_write(const struct gb_wait *wait, const struct gb_storage *storage)
+{
+    return wait->storage == storage && wait->waits_for == FOR_WRITER;
+}
+
+/* Wakes the first request that waits to write the object, which stays in the list until it is
+   answered: nobody overtakes it meanwhile. */
+static void wake_writer(struct gb_server *server, const struct gb_storage *storage)
+{
+    GB_LIST_EACH(watching(server, storage), struct gb_wait, wait, watching) {
+        if (waits_to_write(wait, storage)) {
+            wake(wait);
+            return;
+        }
+    }
+}
+
 static void leave_queue(struct gb_wait *wait)
 {
+    bool writes = wait->waits_for == FOR_WRITER && gb_list_linked(&wait->watching);
+
     gb_list_remove(&wait->of_queue);
     gb_list_remove(&wait->watching);
+    if (writes)
+        wake_writer(wait->session->server, wait->storage);
     claim(wait, GB_TIERS);
     if (wait->device)
         gb_device_changed(wait->device); /* has the next in the queue tried */
@@ -258,18 +285,51 @@ void gb_wait_for_names_only(struct gb_wait *wait)
     gb_making_end(&wait->making);
 }
 
-/* The list of requests that need that storage, and others. */
-static struct gb_link *watching(struct gb_server *server, const struct gb_storage *storage)
-{
-    return &server->waits.watching[gb_hash_id((uintptr_t)storage) % GB_WATCHING];
-}
-
 void gb_wait_watch(struct gb_wait *wait, struct gb_storage *storage)
 {
     wait->storage = storage;
     gb_list_remove(&wait->watching);
     gb_list_append(watching(wait->session->server, storage), &wait->watching);
     unwake(wait); /* it has just been tried */
+}
+
+/* Most requests belong behind all others, so the search for its place begins at the end. */
+void gb_wait_to_write(struct gb_wait *wait, struct gb_storage *storage, bool claims)
+{
+    struct gb_link *list = watching(wait->session->server, storage), *after = gb_list_last(list);
+
+    if (waits_to_write(wait, storage) && gb_list_linked(&wait->watching)) {
+        unwake(wait);
+        return;
+    }
+    gb_wait_for_names_only(wait);
+    while (after != list) {
+        const struct gb_wait *other = GB_CONTAINER(after, struct gb_wait, watching);
+
+        if (waits_to_write(other, storage) && other->claim.serial < wait->claim.serial)
+            break;
+        after = after->prev;
+    }
+    wait->storage = storage;
+    wait->waits_for = FOR_WRITER;
+    wait->claims = claims;
+    gb_list_prepend(after, &wait->watching);
+    unwake(wait);
+}
+
+const struct gb_wait *gb_wait_to_write_before(struct gb_server *server,
+                                              const struct gb_storage *storage,
+                                              const struct gb_wait *wait, bool claims)
+{
+    GB_LIST_EACH(watching(server, storage), struct gb_wait, other, watching) {
+        if (!waits_to_write(other, storage))
+            continue;
+        if (wait && other->claim.serial >= wait->claim.serial)
+            return NULL;
+        if (claims || other->claims)
+            return other;
+    }
+    return NULL;
 }
 
 int gb_wait_hold(struct gb_wait *wait, struct gb_storage *storage)
@@ -307,8 +367,21 @@ struct gb_queue *gb_waits_queue(struct gb_server *server, const struct gb_device
     return &server->waits.queues[device->index];
 }
 
+/* Whether the storage's object is live and has its name. */
+static bool is_written(const struct gb_storage *storage)
+{
+    const struct gb_object *object =
+        GB_LIST_FIRST(&storage->objects, const struct gb_object, of_storage);
+
+    return storage->key.live && object && object->current;
+}
+
 void gb_waits_wake(struct gb_server *server, struct gb_storage *storage)
 {
+    if (is_written(storage)) {
+        wake_writer(server, storage);
+        return;
+    }
     GB_LIST_EACH(watching(server, storage), struct gb_wait, wait, watching) {
         if (wait->storage != storage)
             continue;

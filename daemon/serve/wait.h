@@ -34,12 +34,13 @@ struct gb_waits; /* server.h */
 struct gb_queue;
 
 /* The reason to wait, besides names. */
-enum gb_wait_for { FOR_NOTHING, FOR_MOVE, FOR_DRIVER, FOR_TIER, FOR_SPACE };
+enum gb_wait_for { FOR_NOTHING, FOR_MOVE, FOR_WRITER, FOR_DRIVER, FOR_TIER, FOR_SPACE };
 
 struct gb_wait {
     struct gb_link of_session, woken;
     struct gb_link of_queue;
-    struct gb_link watching; /* in the list for its storage */
+    struct gb_link watching; /* in the list for its storage; of those that wait to write it, in the
+                                order of arrival, until they are answered */
     const struct gb_storage *storage;
     struct gb_session *session;
     enum gb_wait_for waits_for;
@@ -62,8 +63,9 @@ struct gb_wait {
     size_t awaited_count; /* entered in the table */
     int fds[GB_LIMIT(fds)];
     unsigned fd_count;
-    bool late; /* its time is up: it is tried for the last time */
-    bool over; /* it only waits to leave its names */
+    bool claims; /* it waits to be the only writer */
+    bool late;   /* its time is up: it is tried for the last time */
+    bool over;   /* it only waits to leave its names */
 };
 
 /* Puts a request aside. `names` (`count` may be 0), which are copied, wake it when they appear. On
@@ -100,6 +102,15 @@ void gb_wait_for_move(struct gb_wait *wait, struct gb_storage *storage);
 /* Besides, wakes the request with those that wait for the storage's move: it needs its content, and
    waits for room, until it waits for something else. */
 void gb_wait_watch(struct gb_wait *wait, struct gb_storage *storage);
+/* Waits to write a live object (`claims`: as its only writer): for its turn among requests that do,
+   or for the name's next object. */
+void gb_wait_to_write(struct gb_wait *wait, struct gb_storage *storage, bool claims);
+/* The first request that waits to write the object, came before this one (NULL: a new one), and must
+   not be overtaken by it: either of them claims it. NULL: there is none. */
+const struct gb_wait *gb_wait_to_write_before(struct gb_server *server,
+                                              const struct gb_storage *storage,
+                                              const struct gb_wait *wait, bool claims);
+
 /* Waits for room in a tier, with a claim, and for any change on the device. */
 void gb_wait_for_tier(struct gb_wait *wait, struct gb_device *device, enum gb_tier_kind full_tier);
 
@@ -131,8 +142,9 @@ void gb_wait_until(struct gb_wait *wait, uint64_t until_ms);
 /* The device's. */
 struct gb_queue *gb_waits_queue(struct gb_server *server, const struct gb_device *device);
 
-/* Wakes the requests that need the storage's content: its move has ended, or a name does
-   not mean it any more. */
+/* Wakes the requests that need the storage's content: its move has ended, or a name does not mean it
+   any more. Or a writer of live content has ended: wakes the first request that waits to write it;
+   the next is woken when that has been answered. */
 void gb_waits_wake(struct gb_server *server, struct gb_storage *storage);
 /* Tries requests that were woken, and goes on with the rounds of devices: one request of each at
    least, and then until that time of uv_hrtime(). */

@@ -149,6 +149,55 @@ def test_claims(daemon):
     assert writers(second) == [(os.getpid(), True, False)]
 
 
+def test_a_waiting_claim_has_its_turn(daemon):
+    """Writers that overlap do not starve it: while it waits, later requests for writing wait behind it."""
+    first, second, third = (daemon.connect() for _ in range(3))
+    lease = make(first)["lease"]
+    waiting = second.request("open", name="pool", access="write", exclusive=True, wait_ms=60000)
+    second.call("stats")
+    error = third.error("busy", "open", name="pool", access="write")
+    session = second.call("sessions")["sessions"][-2]["session"]
+    assert f'"pool" is to be claimed by session {session} ' in error.message
+    behind = [third.request("open", name="pool", access="write", wait_ms=60000) for _ in range(2)]
+    last = third.request("open", name="pool", access="write", exclusive=True, wait_ms=60000)
+    third.call("stats")
+    assert not second.replies and not third.replies
+    first.call("release", lease=lease)
+    claimed = second.reply(waiting)
+    assert claimed["generation"] == 1 and not third.replies
+    second.call("release", lease=claimed["lease"])
+    leases = [third.reply(one)["lease"] for one in behind]  # beside each other
+    third.call("release", leases=leases)
+    assert third.reply(last)["generation"] == 2
+
+
+@pytest.mark.parametrize("how", ["timeout", "hangs up", "deleted"])
+def test_a_claim_that_waits_no_more_lets_others_go(daemon, how):
+    first, third = daemon.connect(), daemon.connect()
+    second = Peer(daemon.path)
+    lease = make(first)["lease"]
+    waiting = second.request("open", name="pool", access="write", exclusive=True,
+                             wait_ms=2000 if how == "timeout" else 60000)
+    second.call("stats")
+    behind = [third.request("open", name="pool", access="write", wait_ms=60000) for _ in range(2)]
+    third.call("stats")
+    if how == "hangs up":
+        second.close()
+    elif how == "deleted":  # they wait for the name's next object, in the same order
+        first.call("delete", name="pool")
+        first.call("release", lease=lease)
+        lease = make(first)["lease"]
+        assert '"pool" is to be claimed by' in first.error("busy", "open", name="pool", access="write").message
+        assert not second.replies and not third.replies
+        first.call("release", lease=lease)
+        second.call("release", lease=second.reply(waiting)["lease"])
+    else:
+        with pytest.raises(RpcError, match="is written after 2000 ms by"):
+            second.reply(waiting)
+    third.call("release", leases=[third.reply(one)["lease"] for one in behind])
+    second.close()
+
+
 def test_killed_writer(daemon):
     peer = daemon.connect()
     peer.call("release", lease=make(peer)["lease"])
