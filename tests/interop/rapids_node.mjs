@@ -1,12 +1,14 @@
-// The published JavaScript of @rapidsai/cuda and @rapidsai/cudf, of the packages in $GPUBUF_RAPIDS. Their addons want a
-// GPU: these stand-ins have the names, and the checks, that their declarations and headers give.
+// The JavaScript of @rapidsai/cuda and @rapidsai/cudf, of the packages in $GPUBUF_RAPIDS. Their addons want a GPU: these
+// stand-ins have the names that their declarations give, and the checks of their sources in C++ and of libcudf.
 
 import Module, { createRequire } from 'node:module'
 import path from 'node:path'
 
 const require = createRequire(path.join(process.env.GPUBUF_RAPIDS, 'anchor.cjs'))
+const apart = require('@rapidsai/cudf/package.json').version.startsWith('22.') // text has its characters in a second child
 const isMemory = value => typeof value?.ptr === 'number' && typeof value.byteLength === 'number'
 const place = view => view.buffer.ptr + view.byteOffset
+const [DICTIONARY, TEXT] = [-1, 5] // apache-arrow's
 const copies = []
 
 class Memory {
@@ -18,13 +20,18 @@ class Memory {
 class Column {
   constructor ({ type, data, nullMask, offset = 0, length, nullCount, children = [] }) {
     for (const memory of [data, nullMask]) {
-      if (memory !== undefined && !isMemory(memory)) throw new TypeError('neither memory nor a buffer')
+      if (memory != null && !isMemory(memory) && !ArrayBuffer.isView(memory)) throw new TypeError('neither memory nor a buffer')
     }
     if (!children.every(child => child instanceof Column)) throw new TypeError('a child is no column')
+    if (type.typeId === TEXT && children.length !== (apart ? 2 : 1)) throw new TypeError(`text with ${children.length} children`)
+    if (type.typeId === TEXT && !apart && length && !data) throw new TypeError('text without characters')
+    if (type.typeId === DICTIONARY && `${children[0].type}` !== `${type.indices}`) throw new TypeError(`codes of ${children[0].type}`)
+    if (nullMask && offset && !(nullCount >= 0)) throw new RangeError('nulls would be counted from the first bit on')
     Object.assign(this, { type, data, mask: nullMask, offset, length, nullCount, children, numChildren: children.length })
   }
 
   getChild (i) { return this.children[i] }
+  cast (type) { return new Column({ ...this, nullMask: this.mask && { ptr: 1 << 20, byteLength: 64 }, offset: 0, type }) }
   dispose () {}
 }
 

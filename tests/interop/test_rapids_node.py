@@ -1,8 +1,10 @@
-"""gpubufd/rapids against what @rapidsai/cuda and @rapidsai/cudf publish on npm: their JavaScript, and their declarations.
+"""gpubufd/rapids against @rapidsai/cuda and @rapidsai/cudf: their JavaScript, and their declarations.
 
-Their parts in C++ want a GPU and are not built: rapids_node.mjs stands for these.
+npm has 22.12.1. Later versions are in images alone, and here if $GPUBUF_RAPIDS_NODE is a checkout of
+https://github.com/rapidsai/node. Their parts in C++ want a GPU and are not built: rapids_node.mjs stands for these.
 """
 
+import hashlib
 import os
 import pathlib
 import shutil
@@ -14,6 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BUILD = pathlib.Path(os.environ.get("GPUBUF_BUILD", ROOT / "build"))
 PACKAGES = ("@rapidsai/cudf@22.12.1", "@rapidsai/cuda@22.12.1", "typescript@5.9.3", "@types/node@20.19.9")
+MODULES = ("core", "cuda", "rmm", "cudf")
 NO_WAY = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ETIMEDOUT", "ENOTCACHED")
 
 USES = """
@@ -37,15 +40,28 @@ export const frame = (data: Place, nullMask: Place | undefined, nullCount: numbe
   const props = { offset: 1, length: 2, nullMask, nullCount }
   const starts = new cudf.Column({ type: new cudf.Int32(), length: 4, data })
   const text = new cudf.Column({ ...props, type: new cudf.Utf8String(), data, children: [starts] })
+  const codes = new cudf.Column({ ...props, type: new cudf.Int8(), data }).cast(new cudf.Categorical(text.type).indices)
+  const kinds = new cudf.Column({ length: 2, nullMask: codes.mask, nullCount: codes.nullCount,
+    type: new cudf.Categorical(text.type), children: [codes, text] })
+  const empty = cudf.Series.new([''])
+  const count: number = empty._col.numChildren + kinds.length
+  empty.dispose()
   const made = new cudf.DataFrame({ a: cudf.Series.new(new cudf.Column({ ...props, type: new cudf.Int32(), data })), b: cudf.Series.new(text) })
-  return made.toArrow()
+  return [made.toArrow(), count]
 }
 """
 
 
+def tsc(place, *words):
+    """Their TypeScript's output: nothing, if it is content."""
+    done = subprocess.run(["node", place / "node_modules/typescript/bin/tsc", *words], cwd=place, text=True,
+                          stdout=subprocess.PIPE, check=False)
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
-def place():
-    """A folder with the packages, which is kept."""
+def npm():
+    """A folder with the packages of npm, which is kept."""
     if not shutil.which("npm"):
         pytest.skip("npm is not installed")
     home = BUILD / "interop" / "npm-rapids"
@@ -64,14 +80,39 @@ def place():
     return home
 
 
+@pytest.fixture(scope="module")
+def checkout(npm):
+    """A folder with the packages as the checkout's TypeScript compiles to, and what they need of npm's; it is kept."""
+    if "GPUBUF_RAPIDS_NODE" not in os.environ:
+        pytest.skip("GPUBUF_RAPIDS_NODE names no checkout of rapidsai/node")
+    sources = [pathlib.Path(os.environ["GPUBUF_RAPIDS_NODE"], "modules", name) for name in MODULES]
+    files = sorted(path for source in sources for path in (source / "src").rglob("*.ts"))
+    told = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    home = BUILD / "interop" / "checkout-rapids"
+    if not (home / "complete").exists() or (home / "complete").read_text() != told:
+        shutil.rmtree(home, ignore_errors=True)
+        (home / "node_modules" / "@rapidsai").mkdir(parents=True)
+        for needed in (npm / "node_modules").iterdir():
+            if needed.name != "@rapidsai":
+                (home / "node_modules" / needed.name).symlink_to(needed)
+        for source in sources:
+            made = home / "node_modules" / "@rapidsai" / source.name
+            shutil.copytree(source, made, ignore=shutil.ignore_patterns("*pp", "*.cu*", "test"))
+            assert tsc(home, "-p", made) == ""
+        (home / "complete").write_text(told)
+    return home
+
+
+@pytest.fixture(scope="module", params=["npm", "checkout"])
+def place(request):
+    return request.getfixturevalue(request.param)
+
+
 def test_declarations(place):
     """Every class and member that is used exists, with the parameters that it is given."""
     (place / "uses.ts").write_text(USES)
     options = "--noEmit --strict --skipLibCheck --target es2022 --module commonjs --moduleResolution node --types node"
-    done = subprocess.run(
-        ["node", place / "node_modules/typescript/bin/tsc", *options.split(), "uses.ts"], cwd=place, text=True,
-        stdout=subprocess.PIPE, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
+    assert tsc(place, *options.split(), "uses.ts") == ""
 
 
 def test_their_javascript(place):

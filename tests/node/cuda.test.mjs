@@ -63,6 +63,8 @@ test('what is on a GPU, as classes of @rapidsai', { skip: skip || (arrow ? false
     await c.put('rapids/table', { n: Int32Array.of(1, 2, 3, 4), s: ['a', null, 'größer', 'd'], f: [1.5, null, 2, 3], b: [true, false, true, true],
       t: [new Date(0), new Date(1), null, new Date(3)] }, { device })
     await c.put('rapids/array', Float64Array.of(1, 2, 3), { device })
+    const arrow = createRequire(${JSON.stringify(import.meta.url)})('apache-arrow')
+    await c.put('rapids/kinds', arrow.tableFromArrays({ k: ['x', null, 'größer', 'x', null] }), { device })
     const table = await c.open('rapids/table')
     const array = await c.open('rapids/array')
     const refused = []
@@ -75,6 +77,8 @@ test('what is on a GPU, as classes of @rapidsai', { skip: skip || (arrow ? false
     const frame = await rapids.toDataFrame(table, cudf, ['n', 's', 'f', 't'])
     const text = frame.get('s')._col
     const sliced = (await rapids.toSeries(table.column('s').slice(1, 3), cudf))._col
+    const kinds = await c.open('rapids/kinds')
+    const parts = await Promise.all([[0, 5], [1, 4]].map(range => rapids.toSeries(kinds.column('k').slice(...range), cudf)))
     const version = await rapids.putBuffer(c, 'rapids/copy', buffer, cuda, { mode: '0640' })
     await rapids.putBuffer(c, 'rapids/none', Object.assign(new cuda.Int8Buffer({ ptr: 1, byteLength: 0, device: 0 })), cuda)
     const copy = await c.open('rapids/copy')
@@ -82,24 +86,29 @@ test('what is on a GPU, as classes of @rapidsai', { skip: skip || (arrow ? false
     await c.put('rapids/host', Int8Array.of(1), { device: 'host' })
     const host = await c.open('rapids/host')
     await refuse(rapids.toBuffer(host, cuda))
+    await refuse(rapids.toSeries(host, cudf))
+    const chars = ({ data, children: [offsets, chars] }) => chars?.data ?? data
     print({ buffer: [buffer.constructor.name, buffer.length, BigInt(buffer.buffer.ptr) === array.deviceData.ptr],
       part: [part.constructor.name, part.length, part.byteOffset], refused, names: frame.names,
       types: frame.names.map(name => frame.get(name).type.constructor.name), nulls: frame.names.map(name => frame.get(name)._col.nullCount),
-      text: [text.length, text.data.byteLength, text.mask.ptr === Number(table.column('s').deviceMask.ptr), text.children[0].length,
+      text: [text.length, chars(text).byteLength, text.mask.ptr === Number(table.column('s').deviceMask.ptr), text.children[0].length,
         text.children[0].data.ptr === Number(table.column('s').deviceOffsets.ptr)],
-      sliced: [sliced.offset, sliced.length, sliced.children[0].length],
+      sliced: [sliced.offset, sliced.length, sliced.nullCount, sliced.children[0].length],
+      kinds: parts.map(({ _col: { type, offset, length, nullCount, mask, children: [codes, words] } }) => [type.constructor.name, offset, length, nullCount,
+        mask === codes.mask, codes.type.constructor.name === type.indices.constructor.name, words.length, chars(words).byteLength]),
       copy: [version === copy.version, copy.dtype, copy.length, copy.device, info.mode],
       copies: cuda.copies.map(({ to, from, bytes }) => [to === Number(copy.deviceData.ptr), from === Number(array.deviceData.ptr), bytes]) })
-    for (const one of [table, array, copy, host]) one.release()`)
+    for (const one of [table, array, kinds, copy, host]) one.release()`)
   assert.deepEqual(got, {
     buffer: ['Float64Buffer', 3, true],
     part: ['Int32Buffer', 2, 4],
-    refused: Array(4).fill('unsupported'),
+    refused: Array(5).fill('unsupported'),
     names: ['n', 's', 'f', 't'],
     types: ['Int32', 'Utf8String', 'Float64', 'TimestampMillisecond'],
     nulls: [0, 1, 1, 1],
     text: [4, 10, true, 5, true],
-    sliced: [1, 2, 4],
+    sliced: [1, 2, 1, 4],
+    kinds: [['Categorical', 0, 5, 2, true, true, 2, 9], ['Categorical', 0, 3, 1, true, true, 2, 9]],
     copy: [true, 'float64', 3, UUID, '0640'],
     copies: [[true, true, 24]]
   })

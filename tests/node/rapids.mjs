@@ -35,15 +35,21 @@ class Column {
       if (memory !== undefined && !isMemory(memory)) throw new TypeError('neither memory nor a buffer')
     }
     if (!children.every(child => child instanceof Column)) throw new TypeError('a child is no column')
-    if (type.bytes && data.byteLength < (offset + length) * type.bytes) throw new RangeError('past the end of the memory')
-    Object.assign(this, { type, data, mask: nullMask, offset, length, nullCount, children })
+    if (type.bytes && length && data.byteLength < (offset + length) * type.bytes) throw new RangeError('past the end of the memory')
+    Object.assign(this, { type, data, mask: nullMask, offset, length, nullCount, children, numChildren: children.length })
+  }
+
+  cast (type) {
+    const [data, nullMask] = [this.length * type.bytes, this.mask && 64].map(byteLength => byteLength && { ptr: 1, byteLength })
+    return new Column({ type, data, nullMask, length: this.length, nullCount: this.nullCount })
   }
 }
 
 class Series {
   static new (column) {
+    if (Array.isArray(column)) column = new Column({ type: new cudf.Utf8String(), length: column.length, children: [new Column({ type: new cudf.Int32(), length: 0 })] })
     if (!(column instanceof Column)) throw new TypeError('not a column')
-    return Object.assign(new Series(), { _col: column, type: column.type, length: column.length })
+    return Object.assign(new Series(), { _col: column, type: column.type, length: column.length, dispose () {} })
   }
 }
 
@@ -56,7 +62,11 @@ class DataFrame {
   }
 }
 
-export const cudf = { Column, Series, DataFrame }
+class Categorical {
+  constructor (dictionary) { Object.assign(this, { dictionary, indices: new cudf.Int32() }) }
+}
+
+export const cudf = { Column, Series, DataFrame, Categorical }
 const BYTES = { Int8: 1, Int16: 2, Int32: 4, Int64: 8, Uint8: 1, Uint16: 2, Uint32: 4, Uint64: 8, Float32: 4, Float64: 8, Bool8: 1,
   Utf8String: 0, TimestampDay: 4, TimestampSecond: 8, TimestampMillisecond: 8, TimestampMicrosecond: 8, TimestampNanosecond: 8 }
 for (const [name, bytes] of Object.entries(BYTES)) cudf[name] = { [name]: class { bytes = bytes } }[name]

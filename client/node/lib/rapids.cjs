@@ -1,9 +1,9 @@
 'use strict'
-// Shared columns on a GPU as classes of @rapidsai/cuda and @rapidsai/cudf. The caller passes these modules, so that
-// this package does not depend on them. Their addons accept as memory an object with numbers `ptr` and `byteLength`.
+// Shared columns on a GPU as classes of @rapidsai/cuda and @rapidsai/cudf, 22.12 and 26.4. The caller passes these modules,
+// so that this package does not depend on them. Their addons accept as memory an object with numbers `ptr` and `byteLength`.
 
 const { classes } = require('./errors.cjs')
-const { parseDtype, dtypeOf } = require('./dtypes.cjs')
+const { parseDtype, dtypeOf, bitBytes, MASK } = require('./dtypes.cjs')
 
 const BUFFERS = {
   int8: 'Int8Buffer',
@@ -77,26 +77,75 @@ async function putBuffer (client, name, view, cuda, options) {
   }
 }
 
-/** A column of libcudf, which copies the buffers on the GPU. */
-function columnOf (cudf, { dtype, data, nullMask, offsets, offset, length, nullCount, children }, path) {
-  const { name, unit } = parseDtype(dtype)
-  const props = { offset, length, nullMask: memory(nullMask), nullCount: nullCount < 0 ? undefined : nullCount }
-  const type = TYPES[name] ?? (name === 'timestamp' ? UNITS[unit] : undefined)
-  if (type) return new cudf.Column({ ...props, type: new cudf[type](), data: memory(data) })
-  const starts = () =>
-    new cudf.Column({ type: new cudf.Int32(), length: offset + length + 1, data: memory(offsets) })
-  if (name === 'utf8') {
-    return new cudf.Column({ ...props, type: new cudf.Utf8String(), data: memory(data), children: [starts()] })
+/**
+ * The number of nulls. The daemon does not know that of a slice, and 26.4 would count from the first bit of the mask on,
+ * whatever the offset: then it is counted here, from a copy of the bits.
+ */
+async function countNulls (column) {
+  const { nullCount, offset, length } = column
+  if (nullCount >= 0) return nullCount
+  const bits = await column._read(MASK, Uint8Array, offset >>> 3, bitBytes(offset, length))
+  const first = offset % 8
+  let valid = 0
+  for (let i = first; i < first + length; i++) valid += bits[i >>> 3] >>> (i & 7) & 1
+  return length - valid
+}
+
+const apart = new WeakMap()
+
+/** Whether text has its characters in a second child, as before 26.4: that is how the module makes text itself. */
+function hasCharsApart (cudf) {
+  if (!apart.has(cudf)) {
+    const text = cudf.Series.new([''])
+    apart.set(cudf, text._col.numChildren > 1)
+    text.dispose()
   }
+  return apart.get(cudf)
+}
+
+/** A column of text: an offset more than there are elements, and the characters. */
+function textOf (cudf, column, props) {
+  const [data, offsets] = [memory(column.deviceData), memory(column.deviceOffsets)]
+  const starts = offsets ? column.offset + column.length + 1 : 0
+  const children = [new cudf.Column({ type: new cudf.Int32(), length: starts, data: offsets })]
+  if (!hasCharsApart(cudf)) return new cudf.Column({ ...props, type: new cudf.Utf8String(), data, children })
+  children.push(new cudf.Column({ type: new cudf.Uint8(), length: data?.byteLength ?? 0, data }))
+  return new cudf.Column({ ...props, type: new cudf.Utf8String(), children })
+}
+
+/** Categories: codes of the type that the module wants, which has changed, and the values. */
+async function categoriesOf (cudf, column, path) {
+  const [indices, values] = column.children
+  try {
+    const categories = await columnOf(cudf, values, path)
+    const type = new cudf.Categorical(categories.type)
+    const codes = (await columnOf(cudf, indices, path)).cast(type.indices)
+    const props = { length: column.length, nullMask: codes.mask, nullCount: codes.nullCount }
+    return new cudf.Column({ ...props, type, children: [codes, categories] })
+  } finally {
+    indices.release()
+    values.release()
+  }
+}
+
+/** A column of libcudf, which copies the buffers on the GPU. */
+async function columnOf (cudf, column, path) {
+  const { dtype, offset, length } = column
+  const { name, unit } = parseDtype(dtype)
+  if (name === 'dictionary') return categoriesOf(cudf, column, path)
+  const props = { offset, length, nullMask: memory(column.deviceMask), nullCount: await countNulls(column) }
+  if (name === 'utf8') return textOf(cudf, column, props)
+  const type = TYPES[name] ?? (name === 'timestamp' ? UNITS[unit] : undefined)
+  if (type) return new cudf.Column({ ...props, type: new cudf[type](), data: memory(column.deviceData) })
   throw unsupported(`column "${path}" is ${dtype}, for which cudf has no type here` +
     (name === 'bool' ? ': publish it as bool8, with a byte for each element' : ''))
 }
 
 /** A Series of @rapidsai/cudf with the column's content, which it copies on the GPU. */
 async function toSeries (column, cudf) {
-  const described = column.deviceDescriptor()
+  if (column.device === 'host') throw unsupported(`"${column.name}" is not on a GPU`)
   await column.ready()
-  return cudf.Series.new(columnOf(cudf, described, column.columnName ?? column.name))
+  return cudf.Series.new(await columnOf(cudf, column, column.columnName ?? column.name))
 }
 
 /** A DataFrame of @rapidsai/cudf with the table's columns, or those that are named. */
