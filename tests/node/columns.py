@@ -1,6 +1,7 @@
 """The Python package's side of what passes between languages: see languages.test.mjs.
 
     ["dump", NAME]
+    ["text", NAME]      the first column of a table as pandas has it: [categories or null, values]
     ["put", WHAT, NAME, DEVICE, [FILE]]     movies (a CSV file), flights (raw buffers), nested, dictionary
 
 Each line of its input is one of these, and answered by a line.
@@ -93,9 +94,16 @@ def dictionary(_):
     return pandas.Series(pandas.Categorical(["b", None, "a", "b", "c", None, "a"]))
 
 
+def text(series):
+    categories = [*series.cat.categories] if series.dtype == "category" else None
+    return [categories, [None if value != value else value for value in series]]
+
+
 def work(client, way, *words):
     if way == "dump":
         return dump(client.get(*words))
+    if way == "text":
+        return text(client.get(*words).to_pandas().iloc[:, 0])
     what, name, device, *path = words
     make = {"movies": movies, "flights": flights, "nested": nested, "dictionary": dictionary}[what]
     client.put(name, make(*path or [None]), device=device, replace=True)

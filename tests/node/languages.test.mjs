@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { readFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import test from 'node:test'
-import { HERE, PACKAGE, PYTHON, arrow, data, fixtureWithGpu, noGpu, withoutPython, worker } from './harness.mjs'
+import { HERE, PACKAGE, PYTHON, arrow, connect, data, fixtureWithGpu, noGpu, withoutPython, worker } from './harness.mjs'
 
 const missing = noGpu || (arrow ? await withoutPython('numpy, pandas') : 'apache-arrow is not installed')
 const { daemon, gpu, place } = missing ? {} : await fixtureWithGpu()
@@ -36,6 +36,36 @@ const NESTED = [
   { id: 4, tags: null, at: { x: null, ok: false } }
 ]
 const DICTIONARY = ['b', null, 'a', 'b', 'c', null, 'a']
+
+test('text is categories in pandas where apache-arrow has a dictionary, and text where it has none', { skip: missing }, async () => {
+  const words = ['Linz', null, 'größer', '', 'Linz', null]
+  const more = ['Wien', 'Linz', null, 'Graz']
+  const as = indices => new arrow.Dictionary(new arrow.Utf8(), indices)
+  const table = (values, type) => type
+    ? new arrow.Table({ words: arrow.vectorFromArray(values, type) })
+    : arrow.tableFromArrays({ words: values })
+  const several = table(words).concat(table(more))
+  const seen = [...new Set(words)].filter(word => word !== null)
+  const cases = [ // what is put, its categories, its values
+    [table(words), seen, words],
+    [table(words).slice(1, 5), seen, words.slice(1, 5)],
+    [several, [...seen, 'Wien', 'Graz'], [...words, ...more]],
+    [arrow.tableToIPC(several), [...seen, 'Wien', 'Graz'], [...words, ...more]],
+    [table(words, as(new arrow.Uint8())), seen, words],
+    [table(words, as(new arrow.Int8())).concat(table(more, as(new arrow.Int8()))), [...seen, 'Wien', 'Graz'], [...words, ...more]],
+    [table([null, null], as(new arrow.Int32())), [], [null, null]],
+    [table(words, new arrow.Utf8()), null, words],
+    [table(words, new arrow.LargeUtf8()), null, words],
+    [{ words }, null, words],
+    [words.map(word => ({ words: word })), null, words]
+  ]
+  const client = await connect(daemon.socket)
+  for (const [value, ...expected] of cases) {
+    await client.put('text', value, { as: 'table', device: 'host', replace: true })
+    assert.deepEqual(await inPython(['text', 'text']), expected)
+  }
+  client.close()
+})
 
 for (const device of ['host', 'cuda:0']) {
   test(`nested and dictionary columns, ${device}`, { skip: missing }, async () => {

@@ -179,22 +179,46 @@ function gatherDictionary (type, chunks) {
   const grown = distinct.every(one => one.data.every((data, i) => sameData(data, longest.data[i])))
   if (grown) return { values: longest.data, indices: chunks.map(own) }
 
-  const starts = new Map()
-  let start = 0
-  for (const one of distinct) {
-    starts.set(one, start)
-    start += one.length
-  }
+  const { values, renumbered } = mergeDictionaries(distinct)
   const bits = type.indices.bitWidth - (type.indices.isSigned ? 1 : 0)
-  if (start > 2 ** Math.min(bits, 53)) {
-    throw new RangeError(`the chunks have different dictionaries: ${start} values are too many for their indices`)
+  const total = values.reduce((sum, { length }) => sum + length, 0)
+  if (total > 2 ** Math.min(bits, 53)) {
+    throw new RangeError(`the chunks have different dictionaries: ${total} values are too many for their indices`)
   }
   const indices = chunks.map(chunk => {
-    const shift = starts.get(chunk.dictionary)
-    if (shift === 0) return own(chunk)
-    return own(chunk).map(typeof chunk.values[0] === 'bigint' ? i => i + BigInt(shift) : i => i + shift)
+    const numbers = renumbered.get(chunk.dictionary)
+    // An index that is null may be any number.
+    return own(chunk).map(typeof chunk.values[0] === 'bigint' ? i => BigInt(numbers[i] ?? 0) : i => numbers[i] ?? 0)
   })
-  return { values: distinct.flatMap(one => one.data), indices }
+  return { values, indices }
+}
+
+/**
+ * The values of dictionaries as slices of theirs, each value once (objects, such as binary, once a dictionary); and of
+ * each dictionary the numbers that its values have now.
+ */
+function mergeDictionaries (dictionaries) {
+  const numbers = new Map()
+  const runs = []
+  const renumbered = new Map()
+  for (const dictionary of dictionaries) {
+    const now = []
+    for (const data of dictionary.data) {
+      for (let i = 0; i < data.length; i++) {
+        const value = dictionary.get(now.length)
+        const key = typeof value === 'object' && value !== null ? Symbol('another') : value
+        if (!numbers.has(key)) {
+          numbers.set(key, numbers.size)
+          const last = runs.at(-1)
+          if (last?.data === data && last.end === i) last.end++
+          else runs.push({ data, begin: i, end: i + 1 })
+        }
+        now.push(numbers.get(key))
+      }
+    }
+    renumbered.set(dictionary, now)
+  }
+  return { values: runs.map(({ data, begin, end }) => data.slice(begin, end - begin)), renumbered }
 }
 
 function sameData (one, other) {
