@@ -258,7 +258,7 @@ static int handle_hello(struct gb_call *call, const void *p)
 {
     const struct hello_params *params = p;
     struct gb_server *server = call->server;
-    struct gb_writer *list = &server->workspace.list_writer;
+    struct gb_writer *list = call->text;
     struct resume resume = {0};
     int r = greet(call, params, &resume);
 

@@ -181,9 +181,8 @@ static bool wants_name(const struct gb_watch *watch, unsigned kind, const char *
 
 static struct gb_writer *begin_event(const struct gb_watch *watch, unsigned kind, uint64_t seq)
 {
-    struct gb_writer *writer = &watch->session->server->event_writer;
+    struct gb_writer *writer = gb_shared_writer_take(&watch->session->server->notices);
 
-    gb_writer_reset(writer);
     gb_rpc_begin_notification(writer, "event", 0);
     GB_WRITE_UINT(writer, "{\"watch\":", watch->id);
     GB_WRITE_UINT(writer, ",\"seq\":", seq);
@@ -198,6 +197,7 @@ static void end_event(struct gb_watch *watch, struct gb_writer *writer)
     gb_write_char(writer, '}');
     gb_rpc_end(writer);
     gb_session_send(watch->session, writer, NULL, 0);
+    gb_shared_writer_return(writer);
 }
 
 /* Writes an event's text about an object; returns where `placements` begins in it. */
@@ -205,7 +205,6 @@ static size_t write_text(struct gb_writer *writer, const struct gb_object *objec
 {
     size_t placements;
 
-    gb_writer_reset(writer);
     GB_WRITE_LITERAL(writer, ",\"object\":");
     gb_object_write(writer, object, 0, 0);
     placements = writer->length;
@@ -264,12 +263,13 @@ void gb_watches_tell(struct gb_served *user, uint64_t until)
 /* Notes what happened, and ends sessions that are too far behind. */
 static void note_news(struct gb_server *server, enum gb_event event, const struct gb_object *object)
 {
-    struct gb_writer *writer = &server->workspace.list_writer;
+    struct gb_writer *writer = gb_shared_writer_take(&server->watches.text);
     size_t placements = write_text(writer, object);
     struct gb_news *news =
         writer->failed ? NULL : add_news(server, object->name_length + writer->length);
 
     if (!news) {
+        gb_shared_writer_return(writer);
         end_late(server, UINT64_MAX, "out of memory");
         return;
     }
@@ -283,6 +283,7 @@ static void note_news(struct gb_server *server, enum gb_event event, const struc
     news->length = writer->length;
     memcpy(news->text, object->name, object->name_length);
     memcpy(news->text + object->name_length, writer->data, writer->length);
+    gb_shared_writer_return(writer);
     server->watches.bytes += size_of(news);
     if (server->watches.bytes > server->limits->output_bytes)
         end_late(server, first_news(&server->watches)->seq / 2 + news->seq / 2,
@@ -340,12 +341,13 @@ static bool tell_withdrawn(struct gb_watch *watch, uint64_t until)
 static void tell_of(struct gb_watch *watch, const struct gb_object *object)
 {
     struct gb_server *server = watch->session->server;
-    const struct gb_writer *text = &server->workspace.list_writer;
-    size_t placements = write_text(&server->workspace.list_writer, object);
+    struct gb_writer *text = gb_shared_writer_take(&server->watches.text);
+    size_t placements = write_text(text, object);
     struct gb_writer *writer = begin_event(watch, GB_EVENT_SEALED, server->seq);
 
     gb_write(writer, text->data, watch->placements ? text->length : placements);
     writer->failed |= text->failed;
+    gb_shared_writer_return(text);
     end_event(watch, writer);
 }
 

@@ -265,24 +265,25 @@ static void on_check(uv_check_t *handle)
    the peer would wait for ever, and the loop would spin. */
 static void turn_away(struct gb_server *server, int why)
 {
-    struct gb_writer *writer = &server->event_writer;
+    struct gb_writer *writer;
     struct gb_error error;
     int fd;
 
-    gb_fail_limit(&error, "open_files", (long long)server->config->open_files,
-                  "open files of the daemon");
-    gb_writer_reset(writer);
-    gb_rpc_write_error(writer, (struct gb_string){0}, &error);
     gb_log_limited(GB_LOG_WARNING, GB_NOBODY, "session turned away",
                    GB_LOG_TEXT("why", strerror(why)));
     server->metrics.turned_away++;
     if (server->handles.spare_fd < 0)
         return;
+    gb_fail_limit(&error, "open_files", (long long)server->config->open_files,
+                  "open files of the daemon");
+    writer = gb_shared_writer_take(&server->notices);
+    gb_rpc_write_error(writer, (struct gb_string){0}, &error);
     close(server->handles.spare_fd);
     /* cppcheck-suppress nullPointer ; accept4 takes NULL */
     fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0 && !writer->failed)
         (void)!send(fd, writer->data, writer->length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    gb_shared_writer_return(writer);
     if (fd >= 0)
         gb_close_connection(server->closer, NULL, fd);
     server->handles.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

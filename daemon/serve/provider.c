@@ -14,9 +14,8 @@
 static struct gb_writer *begin_notice(const struct gb_provider *provider, const char *method,
                                       const struct gb_missing *missing)
 {
-    struct gb_writer *writer = provider->all->writer;
+    struct gb_writer *writer = gb_shared_writer_take(provider->all->notices);
 
-    gb_writer_reset(writer);
     gb_rpc_begin_notification(writer, method, 0);
     gb_write_format(writer, "{\"request\":%" PRIu64 ",\"prefix\":", missing->request);
     gb_write_string(writer, missing->name, missing->prefix_length);
@@ -28,6 +27,7 @@ static void end_notice(struct gb_provider *provider, struct gb_writer *writer)
     gb_write_char(writer, '}');
     gb_rpc_end(writer);
     provider->all->tell(provider, writer);
+    gb_shared_writer_return(writer);
 }
 
 /* The first session, other than the provider's, that waits for the name: one of that user if there

@@ -22,10 +22,10 @@
 #ifndef GB_PROVIDER_H
 #define GB_PROVIDER_H
 
+#include "daemon/base/shared_writer.h"
 #include "daemon/objects/registry.h"
 #include "daemon/serve/load.h"
 #include "daemon/store/user.h"
-#include "proto/json.h"
 
 struct gb_missing;
 
@@ -72,7 +72,7 @@ struct gb_providers {
 
     const struct gb_registry *registry;
     const struct gb_limits *limits;
-    struct gb_writer *writer;                             /* for messages to providers */
+    struct gb_shared_writer *notices;                     /* for messages to providers */
     bool (*is_there)(const struct gb_provider *provider); /* its session has not hung up */
     bool (*reads)(const struct gb_provider *provider);    /* little waits to be sent to it */
     void (*tell)(struct gb_provider *provider, const struct gb_writer *message);

@@ -10,6 +10,7 @@
 
 #include "daemon/base/hash.h"
 #include "daemon/base/listener.h"
+#include "daemon/base/shared_writer.h"
 #include "daemon/base/timer.h"
 #include "daemon/objects/page.h"
 #include "daemon/objects/registry.h"
@@ -28,10 +29,12 @@ struct gb_closer;
 struct gb_config;
 struct gb_session;
 
-/* Memory for serving the current message. */
+/* Memory for serving the current message. Requests are served one after another: an event that one
+   raises is written elsewhere (struct gb_watches). */
 struct gb_workspace {
     struct gb_pool pool;
-    struct gb_writer writer, list_writer, layout, text;
+    struct gb_writer writer, layout, text;
+    bool taken;                  /* a request is served: the pool and the writers are its */
     char *scratch, *end_scratch; /* for received bytes; for those of a session that has hung up */
 };
 
@@ -84,8 +87,9 @@ struct gb_watches {
     struct gb_link users; /* struct gb_served that have sessions with watches */
     struct gb_link news;  /* struct gb_news, the oldest first: what some session was told of last,
                              and all that is newer */
-    uint64_t bytes;       /* of the news */
-    uint64_t next;        /* the number of the next watch */
+    struct gb_shared_writer text; /* of an event */
+    uint64_t bytes;               /* of the news */
+    uint64_t next;                /* the number of the next watch */
 };
 
 struct gb_server {
@@ -124,7 +128,7 @@ struct gb_server {
     struct gb_watches watches;
 
     struct gb_workspace workspace;
-    struct gb_writer event_writer;
+    struct gb_shared_writer notices; /* for messages that answer no request */
 
     uint64_t started_ms;
     uint64_t seq;           /* the number of the last event */

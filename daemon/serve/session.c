@@ -138,16 +138,16 @@ static int read_credentials(struct gb_session *session, uid_t *uid)
 /* Tells the peer why its session is turned away: one line, in answer to no request. */
 static void turn_away(struct gb_session *session, const struct gb_error *error)
 {
-    struct gb_writer *writer = &session->server->event_writer;
+    struct gb_writer *writer = gb_shared_writer_take(&session->server->notices);
     uid_t uid = session->user ? session->user->uid : GB_NOBODY;
 
     if (error->limit)
         gb_metrics_limit(&session->server->metrics, error->limit);
-    gb_writer_reset(writer);
     gb_rpc_write_error(writer, (struct gb_string){0}, error);
     if (!writer->failed &&
         gb_conn_queue(&session->conn, writer->data, writer->length, NULL, 0) == 0)
         gb_conn_flush(&session->conn);
+    gb_shared_writer_return(writer);
     gb_log_limited(GB_LOG_WARNING, uid, "session turned away", GB_LOG_TEXT("why", error->message),
                    GB_LOG_NUMBER("pid", session->pid), GB_LOG_NUMBER("uid", uid));
 }

@@ -40,13 +40,13 @@ static void on_event(void *arg, enum gb_event event, struct gb_object *object)
 /* Asks a session to end its use of something. */
 static void ask(struct gb_session *session, const char *method, const char *what, uint64_t id)
 {
-    struct gb_writer *writer = &session->server->event_writer;
+    struct gb_writer *writer = gb_shared_writer_take(&session->server->notices);
 
-    gb_writer_reset(writer);
     gb_rpc_begin_notification(writer, method, 0);
     gb_write_format(writer, "{\"%s\":[%llu]}", what, (unsigned long long)id);
     gb_rpc_end(writer);
     gb_session_send(session, writer, NULL, 0);
+    gb_shared_writer_return(writer);
 }
 
 static void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segment *segment)
@@ -184,7 +184,6 @@ static bool make_workspace(struct gb_workspace *workspace)
     /* Twice the length of a line: an answer of many entries leaves the last out if it is too
        long. */
     gb_writer_init(&workspace->writer, 2 * GB_LIMIT(line_bytes));
-    gb_writer_init(&workspace->list_writer, GB_LIMIT(line_bytes));
     gb_writer_init(&workspace->layout, 0);
     gb_writer_init(&workspace->text, 0);
     workspace->scratch = malloc(GB_SCRATCH_BYTES);
@@ -196,7 +195,6 @@ static void end_workspace(struct gb_workspace *workspace)
 {
     gb_pool_end(&workspace->pool);
     gb_writer_end(&workspace->writer);
-    gb_writer_end(&workspace->list_writer);
     gb_writer_end(&workspace->layout);
     gb_writer_end(&workspace->text);
     free(workspace->scratch);
@@ -241,11 +239,12 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
        request. */
     server->missings.providers.last_request = (uint64_t)gb_wall_ms() << 10;
     server->missings.providers.limits = server->limits;
-    server->missings.providers.writer = &server->event_writer;
+    server->missings.providers.notices = &server->notices;
     server->missings.providers.is_there = is_there;
     server->missings.providers.reads = reads;
     server->missings.providers.tell = tell_provider;
-    gb_writer_init(&server->event_writer, GB_LIMIT(line_bytes));
+    gb_writer_init(&server->notices.writer, GB_LIMIT(line_bytes));
+    gb_writer_init(&server->watches.text.writer, GB_LIMIT(line_bytes));
     gb_store_init(&server->store);
     server->store.users.record_bytes = sizeof(struct gb_served);
     server->store.retire_after_ms = config->retire_after_ms;
@@ -392,15 +391,15 @@ static void say_listening(const struct gb_server *server)
 
 static void say_shutdown(struct gb_server *server, bool resume)
 {
-    struct gb_writer *writer = &server->event_writer;
+    struct gb_writer *writer = gb_shared_writer_take(&server->notices);
 
-    gb_writer_reset(writer);
     gb_rpc_begin_notification(writer, "shutdown", 0);
     gb_write_text(writer, resume ? "{\"reason\":\"the daemon hands over\",\"resume\":true}"
                                  : "{\"reason\":\"the daemon stops\",\"resume\":false}");
     gb_rpc_end(writer);
     GB_LIST_EACH(&server->sessions, struct gb_session, session, of_server)
         gb_session_send(session, writer, NULL, 0);
+    gb_shared_writer_return(writer);
     gb_loop_flush(server, SIZE_MAX, INT64_MAX);
 }
 
@@ -494,6 +493,7 @@ void gb_server_end(struct gb_server *server)
     if (server->handles.spare_fd >= 0)
         close(server->handles.spare_fd);
     end_workspace(&server->workspace);
-    gb_writer_end(&server->event_writer);
+    gb_writer_end(&server->notices.writer);
+    gb_writer_end(&server->watches.text.writer);
     gb_metrics_end(&server->metrics);
 }

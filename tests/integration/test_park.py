@@ -121,14 +121,22 @@ def test_a_name_that_went(daemon, peer):
     wait_until(lambda: peer.call("stats")["objects"] == 0)
 
 
-def test_a_session_that_comes_back_has_it_parked(daemon, peer):
-    peer.put("a")
+@pytest.mark.parametrize("uid, watches", [
+    (None, None), (None, {}), (None, {"existing": False, "prefix": "elsewhere"}), (None, {"kinds": ["sealed"]}),
+    pytest.param(2001, {"existing": False}, marks=pytest.mark.root)])
+def test_a_session_that_comes_back_has_it_parked(daemon, peer, uid, watches):
+    """Whoever watches meanwhile, and whatever."""
+    names = ["a", "b", "c"]
+    for name in names:
+        peer.put(name, name.encode())
+    watcher = daemon.connect_as(uid, uid) if uid else daemon.connect()
+    if watches is not None:
+        watcher.call("watch", **watches)
     with Peer(daemon.path) as other:
-        greeting = other.call("hello", protocol=1)
-    version = state(peer, "a")["version"]
+        instance = other.call("hello", protocol=1)["instance"]
+    objects = [{"name": name, "version": state(peer, name)["version"], "parked": True} for name in names]
     with Peer(daemon.path) as again:
-        resumed = again.call("hello", protocol=1, resume={
-            "instance": greeting["instance"], "objects": [{"name": "a", "version": version, "parked": True}]})
-        (lease,) = resumed["resumed"]
-        assert state(peer, "a")["parked"] == 1
-        assert again.read(again.call("open", lease=lease)["object"]["layout"]["data"]) == b"x"
+        resumed = again.call("hello", protocol=1, resume={"instance": instance, "objects": objects})["resumed"]
+        for name, lease in zip(names, resumed):
+            assert state(peer, name)["parked"] == 1
+            assert again.read(again.call("open", lease=lease)["object"]["layout"]["data"]) == name.encode()

@@ -1,14 +1,17 @@
 """Views: arrays that stay where they are while their content changes from version to version, and claims that sleep."""
 
 import asyncio
+import os
 import signal
+import subprocess
+import sys
 import threading
 
 import gpubufd
 import gpubufd.aio
 import numpy
 import pytest
-from conftest import crash, standing
+from conftest import crash, environment, standing
 from peer import wait_until
 
 SHAPES = {"a": (64, 64), "b": (1000,)}
@@ -165,6 +168,44 @@ def test_a_successor_keeps_the_claim():
             view.switch()
             assert values([array]) == 2
             del array, view
+        place.stop()
+
+
+SLEEPS = """
+import sys, gpubufd
+client = gpubufd.connect()
+views = [client.follow(name) for name in ("policy", "other")]
+arrays = [view["a"].to_numpy() for view in views]
+print([view.park() for view in views], flush=True)
+sys.stdin.readline()
+print([view.resume() for view in views], [float(array.max()) for array in arrays], client.get("x").tolist(), flush=True)
+"""
+
+
+def test_somebody_watches_before_a_sleeper_comes_back():
+    """It was stopped while the daemon was killed; whoever came back first watches already."""
+    with standing("--supervise") as place, gpubufd.connect(place.path) as client:
+        for name, value in (("policy", 1), ("other", 2)):
+            publish(client, value, name=name)
+        client.put("x", numpy.arange(3))
+        sleeper = subprocess.Popen([sys.executable, "-c", SLEEPS], env=environment(GPUBUFD_SOCKET=place.path),
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            assert sleeper.stdout.readline() == "[True, True]\n"
+            sleeper.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WNOWAIT)
+            crash(place.daemon)
+            with client.watch("elsewhere"):
+                sleeper.send_signal(signal.SIGCONT)
+                sleeper.stdin.write("\n")
+                sleeper.stdin.flush()
+                assert sleeper.stdout.readline() == "[True, True] [1.0, 2.0] [0, 1, 2]\n"
+            assert sleeper.wait() == 0
+        finally:
+            sleeper.kill()
+            sleeper.wait()
+            sleeper.stdin.close()
+            sleeper.stdout.close()
         place.stop()
 
 
