@@ -75,7 +75,7 @@ struct gb_stream_claim {
     _Atomic uint64_t from;   /* this frame and later ones are wanted, each; 0: the newest alone */
     _Atomic uint64_t frames; /* read so far, for those who look on */
     _Atomic uint64_t missed; /* likewise: not read, since they came too fast */
-    _Atomic uint32_t asleep; /* it sleeps on the writer's bell */
+    _Atomic uint32_t asleep; /* a futex: it sleeps there, and on the writer's bell */
     _Atomic uint32_t waits;  /* asks the writer to wait for it */
     _Atomic uint32_t moved;  /* a futex: the writer sleeps on it */
     _Alignas(64) _Atomic uint32_t done[GB_STREAM_SLOTS]; /* on a GPU: low bits of the frame in the

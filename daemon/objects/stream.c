@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -10,9 +9,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static void wake(_Atomic uint32_t *word)
+/* Wakes readers, and no more than there are: whoever can read the word can have any number of
+   threads sleep on it, and to wake them takes the loop's time. */
+static void wake(const struct gb_stream *stream, _Atomic uint32_t *word)
 {
-    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    int readers = __builtin_popcountll(stream->roster->active);
+
+    (void)syscall(SYS_futex, word, FUTEX_WAKE, readers, NULL, NULL, 0);
 }
 
 static struct gb_stream *new_stream(struct gb_object *object, struct gb_error *error)
@@ -112,7 +115,7 @@ static void begin_writer(struct gb_stream *stream, struct gb_lease *lease, int f
     stream->writer = lease;
     lease->part->reader = -1;
     lease->part->since = ++stream->roster->writer;
-    wake(&stream->roster->writer);
+    wake(stream, &stream->roster->writer);
 }
 
 /* Whether there are descriptors: for who joins, and for the owner, whose object keeps the roster
@@ -254,7 +257,7 @@ void gb_stream_leave(struct gb_lease *lease)
         stream->roster->over = part->since;
         end_waits(stream->front);
         stream->front->bell++;
-        wake(&stream->front->bell);
+        wake(stream, &stream->front->bell);
     } else {
         stream->readers[part->reader] = NULL;
         stream->roster->active &= ~(UINT64_C(1) << part->reader);

@@ -1,7 +1,8 @@
 /*
  * Who sleeps on a stream is woken, for Spin: client/lib/base/ring.c. A reader sleeps on the bell
- * until a frame is there (gb_ring_publish, gb_ring_wait); with -DMOVED a writer sleeps until a
- * reader has moved (tell_moved, gb_ring_wait_late). Stores stay in their processor's buffer, in
+ * until a frame is there (gb_ring_publish, gb_ring_wait): the kernel lets it sleep on a word of its
+ * own, then compares the bell. With -DMOVED a writer sleeps until a reader has moved (tell_moved,
+ * gb_ring_wait_late). Stores stay in their processor's buffer, in
  * order, until it empties itself or at a fence; later loads pass them.
  *
  * Safe: when nothing else can happen, nobody sleeps through what came. test_stream_model.py leaves
@@ -89,6 +90,7 @@ active proctype sleeper()
 #endif
         :: else
         fi;
+#ifdef MOVED
         /* The kernel compares, and lets it sleep, as one. */
         atomic {
             if
@@ -96,6 +98,18 @@ active proctype sleeper()
             :: else
             fi
         }
+#elif defined(COMPARED_FIRST)
+        if
+        :: word == was -> sleeping = true
+        :: else
+        fi;
+#else
+        sleeping = true;
+        if
+        :: word == was
+        :: else -> sleeping = false
+        fi;
+#endif
         !sleeping;
         awake: sleeper_stores ! false;
         again: skip

@@ -66,6 +66,7 @@ def test_no_step_is_needless(tmp_path, readers, step):
         ("READER", "NO_WAKER_FENCE"),
         ("READER", "NO_SLEEPER_FENCE"),
         ("READER", "HEAD_BEFORE_BELL"),
+        ("READER", "COMPARED_FIRST"),
         ("MOVED", "ALL"),
         ("MOVED", "NO_WAKER_FENCE"),
         ("MOVED", "NO_SLEEPER_FENCE"),

@@ -1,11 +1,14 @@
 """join: who takes part in a stream, and the pages by which they do."""
 
+import ctypes
 import fcntl
 import mmap
 import os
+import platform
 import resource
 import struct
 import subprocess
+import threading
 
 import pytest
 
@@ -225,6 +228,75 @@ def test_the_dead_do_not_take_part(daemon):
     successor = daemon.connect()
     _, told = write(successor, wait_ms=60000)
     assert told["writer"] == 2 and [claim["reader"] for claim in told["claims"]] == [0]
+
+
+LIBC = ctypes.CDLL(None)
+FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
+
+
+class Crowd:
+    """Threads that sleep on a word of a page, and are counted by the kernel."""
+
+    WAIT, WAKE, REQUEUE = 0, 1, 3
+
+    def __init__(self, count):
+        self.count = count
+        self.meeting = mmap.mmap(-1, PAGE)
+        self.threads = [threading.Thread(target=self._futex, args=(self.WAIT, self._at(self.meeting)), daemon=True)
+                        for _ in range(count)]
+        for thread in self.threads:
+            thread.start()
+
+    def _at(self, memory):
+        return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+    def _futex(self, operation, at, count=0, more=0, to=0):
+        return LIBC.syscall(FUTEX, ctypes.c_void_p(at), operation, count, ctypes.c_void_p(more), ctypes.c_void_p(to), 0)
+
+    def _move(self, start, end):
+        return self._futex(self.REQUEUE, start, 0, self.count, end)
+
+    def settle_at(self, word):
+        """All sleep at that address from now on."""
+        asleep = 0
+
+        def all_sleep():
+            nonlocal asleep
+            asleep += self._move(self._at(self.meeting), word)
+            return asleep == self.count
+
+        wait_until(all_sleep)
+
+    def leave(self, word):
+        """Wakes those that still sleep there, and says how many these were."""
+        left = self._futex(self.WAKE, word, self.count)
+        for thread in self.threads:
+            thread.join()
+        return left
+
+
+# RELIABILITY.md: Hostile clients 12
+@pytest.mark.skipif(not FUTEX, reason="the number of the call is not known here")
+@pytest.mark.parametrize("word", ["roster.writer", "front.bell"])
+def test_a_crowd_costs_the_daemon_one_wake(daemon, word):
+    """However many threads a reader has sleep where the daemon wakes readers, it wakes as many as take part."""
+    LIBC.mmap.restype = ctypes.c_void_p
+    author, reader = daemon.connect(), daemon.connect()
+    make(author)
+    mine, _ = write(author)
+    read(reader)
+    page, offset = {"roster.writer": ("roster", 12), "front.bell": ("front", 8)}[word]
+    at = LIBC.mmap(None, ctypes.c_size_t(PAGE), mmap.PROT_READ, mmap.MAP_SHARED, reader.joined[page], ctypes.c_long(0))
+    crowd = Crowd(100)
+    if word == "roster.writer":
+        author.call("release", lease=mine)
+    crowd.settle_at(at + offset)
+    if word == "roster.writer":
+        author.call("release", lease=write(author)[0])
+    else:
+        author.call("release", lease=mine)
+    assert crowd.leave(at + offset) == 99
+    LIBC.munmap(ctypes.c_void_p(at), ctypes.c_size_t(PAGE))
 
 
 @pytest.mark.hunt

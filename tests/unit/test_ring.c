@@ -22,6 +22,7 @@ struct world {
     _Alignas(4096) struct gb_stream_front front;
     _Alignas(4096) struct gb_stream_claim claims[GB_STREAM_READERS];
     _Alignas(4096) _Atomic uint64_t content[GB_STREAM_SLOTS][WORDS];
+    _Atomic uint32_t meeting; /* where a crowd sleeps at first */
     _Atomic uint64_t enough;  /* readers that have what they want */
     _Atomic uint64_t torn;    /* frames that were found with another's content */
     _Atomic uint64_t missing; /* frames that a reader that is waited for did not get */
@@ -64,7 +65,7 @@ static void writer_ends(void)
 {
     world->roster.over = world->roster.writer;
     world->front.bell++;
-    wake(&world->front.bell);
+    wake(&world->front.bell, GB_STREAM_READERS);
 }
 
 static void reader_joins(unsigned reader, unsigned hold, unsigned lag)
@@ -230,6 +231,115 @@ TEST_WITH(test_writer_rings_in_vain, set_up, tear_down)
         world->front.head = head;
         gb_ring_done(&reader, frame.slot);
     }
+}
+
+/* ---- threads that sleep where readers do ---- */
+
+#define CROWD 100
+
+static void *sleep_there(void *arg)
+{
+    nap(&world->meeting, 0, FOR_EVER);
+    return NULL;
+}
+
+/* Moves those that sleep on one word to another. Returns how many these are. */
+static unsigned move_sleepers(_Atomic uint32_t *from, _Atomic uint32_t *to)
+{
+    return (unsigned)syscall(SYS_futex, from, FUTEX_REQUEUE, 0, CROWD * 2, to, 0);
+}
+
+static unsigned count_sleepers(_Atomic uint32_t *word)
+{
+    unsigned count = move_sleepers(word, &world->meeting);
+
+    assert_int_equal(move_sleepers(&world->meeting, word), count);
+    return count;
+}
+
+static void gather(pthread_t crowd[CROWD], _Atomic uint32_t *word)
+{
+    for (unsigned i = 0; i < CROWD; i++)
+        assert_int_equal(pthread_create(&crowd[i], NULL, sleep_there, NULL), 0);
+    for (unsigned asleep = 0; asleep < CROWD; asleep += move_sleepers(&world->meeting, word))
+        sched_yield();
+}
+
+static void disperse(pthread_t crowd[CROWD], _Atomic uint32_t *word)
+{
+    wake(word, CROWD);
+    for (unsigned i = 0; i < CROWD; i++)
+        assert_int_equal(pthread_join(crowd[i], NULL), 0);
+}
+
+/* A reader's threads sleep on the bell, and where the writer does: neither wakes more than one. */
+/* RELIABILITY.md: Hostile clients 17 */
+TEST_WITH(test_crowd_costs_one_wake, set_up, tear_down)
+{
+    struct gb_ring_writer writer;
+    struct gb_ring_reader reader;
+    struct gb_ring_frame frame;
+    pthread_t crowd[CROWD];
+
+    join_writer(&writer, 7);
+    reader_joins(0, 1, 2);
+    join_reader(&reader, 0, 7, true, true);
+    put(&writer);
+    gather(crowd, &world->front.bell);
+    world->claims[0].asleep = 1;
+    put(&writer);
+    assert_int_equal(count_sleepers(&world->front.bell), CROWD - 1);
+    world->claims[0].asleep = 0;
+    wake_readers(&writer);
+    assert_int_equal(count_sleepers(&world->front.bell), CROWD - 1);
+    writer.epoch--; /* a reader that has joined since may sleep */
+    wake_readers(&writer);
+    assert_int_equal(count_sleepers(&world->front.bell), CROWD - 2);
+    disperse(crowd, &world->front.bell);
+    gather(crowd, &world->claims[0].moved);
+    world->front.asleep = 1;
+    assert_int_equal(gb_ring_read(&reader, &frame), 0);
+    assert_int_equal(count_sleepers(&world->claims[0].moved), CROWD - 1);
+    disperse(crowd, &world->claims[0].moved);
+}
+
+static void *read_one(void *arg)
+{
+    struct gb_ring_reader *reader = arg;
+    struct gb_ring_frame frame;
+
+    while (gb_ring_read(reader, &frame) < 0)
+        gb_ring_wait(reader, FOR_EVER);
+    gb_ring_done(reader, frame.slot);
+    return NULL;
+}
+
+/* A reader behind a crowd that sleeps on the bell is woken by itself. If it was just awake one of
+   the crowd is woken in its place, so it tries more than once. */
+/* RELIABILITY.md: Hostile clients 17 */
+TEST_WITH(test_reader_behind_a_crowd, set_up, tear_down)
+{
+    struct gb_ring_writer writer;
+    struct gb_ring_reader reader;
+    pthread_t crowd[CROWD], thread;
+    unsigned left, before = 0;
+
+    if (syscall(FUTEX_WAITV, NULL, 0, 0, NULL, 0) < 0 && errno == ENOSYS)
+        skip();
+    reader_joins(0, 1, 0);
+    join_writer(&writer, 7);
+    join_reader(&reader, 0, 7, false, false);
+    gather(crowd, &world->front.bell);
+    for (left = CROWD; left != before; left = count_sleepers(&world->front.bell)) {
+        before = left;
+        assert_true(before > CROWD / 2);
+        assert_int_equal(pthread_create(&thread, NULL, read_one, &reader), 0);
+        while (count_sleepers(&world->front.bell) == before)
+            sched_yield();
+        put(&writer);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+    }
+    disperse(crowd, &world->front.bell);
 }
 
 /* ---- processes ---- */

@@ -1,6 +1,6 @@
 #include "client/lib/base/ring.h"
 
-#include <limits.h>
+#include <errno.h>
 #include <linux/futex.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -11,15 +11,23 @@
 #define SPIN_LEAST_NS 1000
 #define SPIN_MOST_NS 50000
 /* Nobody sleeps for longer without looking: another reader can move sleepers to a futex of its own,
-   and a reader that died wakes nobody. */
+   or have its threads woken in their place, and a reader that died wakes nobody. */
 #define READER_NAP_NS 100000000
 #define WRITER_NAP_NS 5000000
+/* For futex_waitv(2), which older headers do not have. */
+#define FUTEX_WAITV 449 /* of all machines but alpha */
+#define FUTEX_U32 2
 #define TRIES 1000 /* times that the newest frame may be another one by the time it is claimed */
 
 /* Tests kill a process, or let another one go on, at these points. */
 #ifndef GB_RING_STEP
 #define GB_RING_STEP() ((void)0)
 #endif
+
+struct waitv {
+    uint64_t value, address;
+    uint32_t flags, unused;
+};
 
 #define LOAD(word_) atomic_load_explicit(&(word_), memory_order_acquire)
 #define LOOK(word_) atomic_load_explicit(&(word_), memory_order_relaxed)
@@ -52,9 +60,11 @@ static void nap(const _Atomic uint32_t *word, uint32_t value, int64_t ns)
     (void)syscall(SYS_futex, word, FUTEX_WAIT, value, &time, NULL, 0);
 }
 
-static void wake(const _Atomic uint32_t *word)
+/* No more than may sleep there honestly: whoever can read the word can have any number of threads
+   sleep on it, and to wake them costs the caller time. */
+static bool wake(const _Atomic uint32_t *word, unsigned most)
 {
-    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    return syscall(SYS_futex, word, FUTEX_WAKE, most, NULL, NULL, 0) > 0;
 }
 
 static uint64_t bit(unsigned i)
@@ -187,16 +197,21 @@ int gb_ring_take(struct gb_ring_writer *writer)
     return GB_RING_NONE;
 }
 
+/* Wakes each reader that sleeps by its own page, where no other reader's threads can sleep, or else
+   by the bell. */
 static void wake_readers(const struct gb_ring_writer *writer)
 {
+    bool joined = LOAD(writer->roster->epoch) != writer->epoch; /* some whose pages are not there */
+    unsigned on_bell = 0;
+
     for (uint64_t left = LOAD(writer->roster->active); left; left &= left - 1) {
         const struct gb_stream_claim *claim = writer->claims[__builtin_ctzll(left)];
 
-        if (claim && LOOK(claim->asleep)) {
-            wake(&writer->front->bell);
-            return;
-        }
+        if (joined || (claim && LOOK(claim->asleep)))
+            on_bell += !claim || !wake(&claim->asleep, 1);
     }
+    if (on_bell > 0)
+        wake(&writer->front->bell, on_bell);
 }
 
 uint64_t gb_ring_publish(struct gb_ring_writer *writer, uint64_t bytes, uint64_t time_ns)
@@ -324,7 +339,7 @@ static void tell_moved(struct gb_ring_reader *reader)
     STORE(claim->moved, LOOK(claim->moved) + 1);
     FENCE(); /* before: it has moved; after: does the writer sleep? */
     if (LOOK(reader->front->asleep))
-        wake(&claim->moved);
+        wake(&claim->moved, 1);
 }
 
 /* Claims the slot, if that frame is in it. */
@@ -474,6 +489,20 @@ static bool look(const struct gb_ring_reader *reader, uint32_t bell, uint64_t be
     }
 }
 
+/* Sleeps where the writer wakes this reader alone, unless the bell has rung. The kernel compares
+   the bell last, so that no ring is missed. Before Linux 5.16 it sleeps on the bell alone. */
+static void nap_on_bell(const struct gb_ring_reader *reader, uint32_t bell, int64_t ns)
+{
+    const struct waitv words[] = {{1, (uintptr_t)&reader->claim->asleep, FUTEX_U32, 0},
+                                  {bell, (uintptr_t)&reader->front->bell, FUTEX_U32, 0}};
+    uint64_t until = now_ns() + (uint64_t)ns;
+    const struct timespec time = {(time_t)(until / 1000000000), (long)(until % 1000000000)};
+
+    if (syscall(FUTEX_WAITV, words, 2, 0, &time, CLOCK_MONOTONIC) < 0 &&
+        (errno == ENOSYS || errno == EPERM))
+        nap(&reader->front->bell, bell, ns);
+}
+
 static void sleep_on_bell(struct gb_ring_reader *reader, uint32_t bell, int64_t ns)
 {
     struct gb_stream_claim *claim = reader->claim;
@@ -482,7 +511,7 @@ static void sleep_on_bell(struct gb_ring_reader *reader, uint32_t bell, int64_t 
     FENCE(); /* before: it sleeps; after: has the bell rung? */
     GB_RING_STEP();
     if (!is_news(reader, bell))
-        nap(&reader->front->bell, bell, ns < READER_NAP_NS ? ns : READER_NAP_NS);
+        nap_on_bell(reader, bell, ns < READER_NAP_NS ? ns : READER_NAP_NS);
     SET(claim->asleep, 0);
 }
 
