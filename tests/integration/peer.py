@@ -117,10 +117,12 @@ def check_error(error):
 class Peer:
     """One session, spoken by hand."""
 
-    def __init__(self, path, receive_fds=MAX_FDS):
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    def __init__(self, path, receive_fds=MAX_FDS, connected=None):
+        """`connected`: a socket that is connected already."""
+        self.socket = connected or socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self.socket.settimeout(DEADLINE)
-        self.socket.connect(path)
+        if not connected:
+            self.socket.connect(path)
         self.input = bytearray()
         self.fds = collections.deque()
         self.eof = False
