@@ -131,7 +131,7 @@ struct gb_server {
     struct gb_shared_writer notices; /* for messages that answer no request */
 
     uint64_t started_ms;
-    uint64_t seq;           /* the number of the last event */
+    uint64_t seq; /* the number of the last event */
     struct gb_metrics metrics;
 };
 
