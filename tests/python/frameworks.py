@@ -9,9 +9,13 @@ at the end one that counts them.
 """
 
 import argparse
+import contextlib
+import ctypes
+import faulthandler
 import importlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +26,7 @@ import traceback
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 CHECKS = []
+LIMIT, STARTING = 240, 300  # seconds that one check may take, and that a process may until its first begins
 
 
 class Skip(Exception):
@@ -569,59 +574,131 @@ def example_arrow_kernel(client, device):
     assert re.search(r"[1-9][0-9,]* flights were over an hour late", out) and "speed: float" in out, out
 
 
-def run_all(client, device, only=""):
-    """(passed, failed, skipped)"""
-    counts = [0, 0, 0]
-    for title, on, function in CHECKS:
-        if on not in ("both", "host" if device == "host" else "gpu") or only not in function.__name__:
-            continue
+def run_all(client, device, chosen, progress):
+    """Makes the checks of these numbers; a line of `progress` when one begins, and one when it has ended."""
+    for number in chosen:
+        title, _, function = CHECKS[number]
+        print(f"{number} begins", file=progress, flush=True)
         begin = time.monotonic()
         try:
             function(client, device)
-            state, which = "ok", 0
+            state = "passed"
         except Skip as why:
-            state, which = f"skipped ({why})", 2
+            state, said = "skipped", f" ({why})"
         except Exception:
-            state, which = "FAILED\n" + traceback.format_exc(), 1
-        counts[which] += 1
-        print(f"{title}: {state} ({time.monotonic() - begin:.1f} s)", flush=True)
+            state, said = "failed", "\n" + traceback.format_exc()
+        words = {"passed": "ok", "skipped": "skipped", "failed": "FAILED"}[state] + ("" if state == "passed" else said)
+        print(f"{title}: {words} ({time.monotonic() - begin:.1f} s)", flush=True)
+        print(f"{number} {state}", file=progress, flush=True)
         client.delete(*(info.name for info in client.list()), missing_ok=True)
-    return counts
+
+
+def supervise(chosen, path):
+    """How many checks passed, failed, were skipped. They run in a process of its own; another one goes on after a check
+    that ends it, or that is not done after LIMIT seconds."""
+    states, left = {}, list(chosen)
+    while left:
+        open(path, "w").close()
+        process = subprocess.Popen([sys.executable, *sys.argv, "--checks", ",".join(map(str, left)), "--progress", path],
+                                   stdin=subprocess.DEVNULL, start_new_session=True)
+        seen, since, ended = [], time.monotonic(), False
+        while not ended:
+            ended = process.poll() is not None
+            with open(path) as file:
+                lines = [line.split() for line in file.read().splitlines()]
+            if len(lines) > len(seen):
+                seen, since = lines, time.monotonic()
+            late = time.monotonic() - since > (LIMIT if seen else STARTING)
+            if late and not ended:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                ended = True
+            time.sleep(0 if ended else 0.05)
+        if not seen:
+            print(f"no check began; the process ended ({process.returncode})", flush=True)
+            states.update(dict.fromkeys(left, "failed"))
+        states.update((int(number), state) for number, state in seen)
+        first = next((number for number in left if states.get(number, "begins") == "begins"), None)
+        if first is not None:
+            how = f"not done after {LIMIT} s" if late else f"its process ended ({process.returncode})"
+            print(f"{CHECKS[first][0]}: FAILED, {how}", flush=True)
+            states[first] = "failed"
+        left = [number for number in left if number not in states]
+    return [sum(state == word for state in states.values()) for word in ("passed", "failed", "skipped")]
+
+
+def end_with_parent():
+    """(in a child) A daemon does not outlive the checks, however they end."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+@contextlib.contextmanager
+def daemon_with(program, *devices):
+    """The socket of a daemon that serves these devices; nothing of it holds this program's output open."""
+    with tempfile.TemporaryDirectory() as directory:
+        path, log = os.path.join(directory, "s"), os.path.join(directory, "log")
+        command = [program, "--socket", path, "--log-level", "error"]
+        for device in devices:
+            command += ["--device", device]
+        with open(log, "wb") as file:
+            daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file,
+                                      preexec_fn=end_with_parent)
+        try:
+            end = time.monotonic() + 60
+            while not os.path.exists(path) and daemon.poll() is None and time.monotonic() < end:
+                time.sleep(0.01)
+            yield path
+        finally:
+            daemon.terminate()
+            try:
+                daemon.wait(60)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+            with open(log, errors="replace") as file:
+                print(textwrap.indent(file.read()[-4000:], "    daemon: "), end="")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--daemon", default="gpubufd", help="the daemon's program")
     parser.add_argument("--device", default="host")
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="checks whose name or title contains this")
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="every N-th check, beginning with the K-th")
+    parser.add_argument("--list", action="store_true", help="name the checks and end")
     parser.add_argument("--package", help="a directory to import gpubufd from")
+    parser.add_argument("--checks", help=argparse.SUPPRESS)
+    parser.add_argument("--progress", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.package:
         sys.path.insert(0, os.path.abspath(options.package))
         os.environ["PYTHONPATH"] = os.path.abspath(options.package)
+    parts = options.device.split(":")  # without a capacity
+    device = "host" if parts[0] == "host" else ":".join(parts[:2])
+    part, of = map(int, options.part.split("/"))
+    chosen = [number for number, (title, on, function) in enumerate(CHECKS)
+              if on in ("both", "host" if device == "host" else "gpu") and options.only in function.__name__ + " " + title]
+    chosen = chosen[part - 1::of]
+    if options.list:
+        print("\n".join(f"{CHECKS[number][2].__name__:28} {CHECKS[number][0]}" for number in chosen))
+        return 0
     import gpubufd
 
-    devices = ["--device", options.device]
-    if not options.device.startswith("host"):
-        devices += ["--device", "host:4G"]  # where some checks look at what was on the GPU
-    with tempfile.TemporaryDirectory() as directory:
-        path = os.path.join(directory, "s")
-        daemon = subprocess.Popen([options.daemon, "--socket", path, *devices, "--log-level", "error"])
+    os.environ["GPUBUFD_DAEMON"] = options.daemon
+    if options.checks:
+        faulthandler.enable()
+        with gpubufd.connect(timeout=30) as client, open(options.progress, "w") as progress:
+            client.delete(*(info.name for info in client.list()), missing_ok=True)
+            run_all(client, device, list(map(int, options.checks.split(","))), progress)
+        return 0
+    # Some checks look on the host at what was on the GPU.
+    devices = [options.device] if device == "host" else [options.device, "host:4G"]
+    with tempfile.TemporaryDirectory() as directory, daemon_with(options.daemon, *devices) as path:
         os.environ["GPUBUFD_SOCKET"] = path
-        try:
-            end = time.monotonic() + 60
-            while not os.path.exists(path) and daemon.poll() is None and time.monotonic() < end:
-                time.sleep(0.01)
-            with gpubufd.connect(timeout=30) as client:
-                print(f"gpubufd {gpubufd.__version__}, Python {sys.version.split()[0]}")
-                parts = options.device.split(":")  # without a capacity
-                device = "host" if parts[0] == "host" else ":".join(parts[:2])
-                passed, failed, skipped = run_all(client, device, options.only)
-        finally:
-            daemon.terminate()
-            daemon.wait(60)
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed else 0
+        print(f"gpubufd {gpubufd.__version__}, Python {sys.version.split()[0]}", flush=True)
+        passed, failed, skipped = supervise(chosen, os.path.join(directory, "progress"))
+    print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
+    return 1 if failed or not chosen else 0
 
 
 if __name__ == "__main__":
