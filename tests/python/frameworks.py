@@ -600,7 +600,7 @@ def supervise(chosen, path):
     while left:
         open(path, "w").close()
         process = subprocess.Popen([sys.executable, *sys.argv, "--checks", ",".join(map(str, left)), "--progress", path],
-                                   stdin=subprocess.DEVNULL, start_new_session=True)
+                                   stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent)
         seen, since, ended = [], time.monotonic(), False
         while not ended:
             ended = process.poll() is not None
@@ -628,7 +628,7 @@ def supervise(chosen, path):
 
 
 def end_with_parent():
-    """(in a child) A daemon does not outlive the checks, however they end."""
+    """(in a child) Neither the checks nor a daemon outlive the program, however it ends."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
