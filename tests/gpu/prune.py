@@ -1,8 +1,8 @@
 """Blanks the machine code for other GPUs in a shared library, which then packs to a fraction: prune.py LIBRARY... --keep 90
 
 A CUDA library has each of its kernels compiled for a dozen architectures. They lie in the section .nv_fatbin, a row of
-containers; a container has an entry for each architecture, of which the driver loads the one that fits the GPU. The payload
-of the others, and of PTX, becomes zeros here. Nothing moves, so all that points into the file stays right.
+containers; a container has an entry for each architecture. The driver loads the one that fits the GPU, and the payload of the
+others, and of PTX, becomes zeros here. Nothing moves, so all that points into the file stays right.
 """
 
 import argparse

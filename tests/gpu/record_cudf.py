@@ -102,7 +102,7 @@ def values_of(array):
 
 
 def tried(function, *arguments):
-    """What a function returns, or {"error": …}."""
+    """The result of a function, or {"error": …}."""
     try:
         return function(*arguments)
     except Exception as error:  # whatever it raises is recorded
@@ -170,7 +170,7 @@ def record_columns(memory, keep):
 
 
 def of_column(column, given):
-    """What from_arrow() made, and whether it lies in the memory that was given."""
+    """A column of from_arrow(), and whether it lies in the memory that was given."""
     data, mask = column.data(), column.null_mask()
     validity, pointers = given.buffers.validity, []
     if validity is not None:
