@@ -165,9 +165,10 @@ def categorical_of(codes: Any, categories: Any, ordered: bool) -> Any:
 def codes_of(column: Any) -> Any:
     """The indices of a dictionary, -1 for nulls."""
     codes = column._child(0)
-    if codes._null_count and codes._dtype.startswith("u"):  # among which there is no -1
-        return codes.to_numpy(masked=True).astype("i8").filled(-1)
-    return codes.to_numpy(fill=-1) if codes._null_count else codes.to_numpy()
+    if not codes._null_count:
+        return codes.to_numpy()
+    masked = codes.to_numpy(masked=True)
+    return (masked if masked.dtype.kind == "i" else masked.astype("i8")).filled(-1)
 
 
 def categories_of(column: Any, entry: Any = None) -> Any:
