@@ -62,18 +62,18 @@ static int read_spec(const char *value, struct gb_device_spec *spec, struct gb_e
     return read_share(value, size, "512M, 2G or 50%", &spec->bytes, &spec->percent, error);
 }
 
-/* Says how the device was given, for what is found to be wrong when it is opened. */
-static int name_device(const struct gb_config *config, const char *value,
-                       struct gb_device_spec *spec, struct gb_error *error)
+/* Keeps how an option was given, for what is found to be wrong with it later. */
+static int keep_place(const struct gb_config *config, const char *option, const char *value,
+                      char **text, struct gb_error *error)
 {
     const struct gb_option_place *place = &config->place;
-    char text[1024];
+    char given[1024];
 
     if (place->file)
-        snprintf(text, sizeof(text), "%s:%u: device = %s", place->file, place->line, value);
+        snprintf(given, sizeof(given), "%s:%u: %s = %s", place->file, place->line, option, value);
     else
-        snprintf(text, sizeof(text), "--device %s", value);
-    return gb_option_keep(&spec->text, text, error);
+        snprintf(given, sizeof(given), "--%s %s", option, value);
+    return gb_option_keep(text, given, error);
 }
 
 static int set_device(void *at, const char *value, struct gb_error *error)
@@ -96,7 +96,7 @@ static int set_device(void *at, const char *value, struct gb_error *error)
     for (unsigned i = 0; i < config->device_count; i++)
         if (strcmp(config->devices[i].id, spec->id) == 0)
             return gb_fail(error, GPUBUF_E_INVALID, "the device %s is given twice", spec->id);
-    r = name_device(config, value, spec, error);
+    r = keep_place(config, "device", value, &spec->text, error);
     if (r == 0)
         config->device_count++;
     return r;
@@ -127,7 +127,7 @@ static int set_host_tier(struct gb_config *config, const char *value, struct gb_
     return r;
 }
 
-/* "disk:100G:/var/lib/gpubufd/spill". The directory is looked at when the tier is made. */
+/* "disk:100G:/var/lib/gpubufd/spill". The directory is checked when the tier is made. */
 static int set_disk_tier(struct gb_config *config, const char *value, struct gb_error *error)
 {
     const char *size = value + strlen("disk:"), *colon = strchr(size, ':');
@@ -139,7 +139,9 @@ static int set_disk_tier(struct gb_config *config, const char *value, struct gb_
     memcpy(text, size, (size_t)(colon - size));
     text[colon - size] = '\0';
     r = read_budget(value, text, &config->spill.disk, &config->spill.disk_percent, error);
-    return r < 0 ? r : gb_option_keep(&config->spill.dir, colon + 1, error);
+    if (r == 0)
+        r = gb_option_keep(&config->spill.dir, colon + 1, error);
+    return r < 0 ? r : keep_place(config, "tier", value, &config->spill.text, error);
 }
 
 static int set_tier(void *at, const char *value, struct gb_error *error)
@@ -402,6 +404,7 @@ void gb_config_end(struct gb_config *config)
 {
     gb_option_free(&program, config);
     free(config->spill.dir);
+    free(config->spill.text);
     free(config->quotas);
     for (unsigned i = 0; i < config->provider_count; i++)
         free(config->providers[i].prefix);

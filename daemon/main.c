@@ -11,6 +11,7 @@
 #include "daemon/serve/closer.h"
 #include "daemon/serve/flight.h"
 #include "daemon/serve/wiring.h"
+#include "daemon/spill/tiers.h"
 #include "daemon/supervise.h"
 
 #define FIRST_START_FDS 2 /* a socket and a channel; an earlier daemon left the others */
@@ -102,21 +103,24 @@ static int serve(struct gb_server *server, struct gb_notify *notify, struct gb_c
     return status;
 }
 
-/* Whether the daemon could start with these options; devices are opened, and tiers are not. */
+/* Whether the daemon could start with these options. Devices are opened; of a tier the directory is
+   checked, and not taken: the daemon that runs may have it. */
 static int check(struct gb_config *config)
 {
     static struct gb_server server;
     struct gb_error error;
-    int r;
+    int r = gb_spill_check(&config->spill, &error);
 
     config->spill.host = 0;
     free(config->spill.dir);
     config->spill.dir = NULL;
-    r = gb_server_init(&server, config, &gb_methods, &error);
-    gb_server_end(&server);
+    if (r == 0) {
+        r = gb_server_init(&server, config, &gb_methods, &error);
+        gb_server_end(&server);
+    }
     if (r < 0)
         return refuse(&error);
-    puts("The options are fine, and the devices can be opened.");
+    puts("The options are fine; devices can be opened, and tiers written.");
     return EXIT_OK;
 }
 

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
@@ -67,9 +68,9 @@ static int init_host(struct gb_tier *tier, uint64_t bytes, struct gb_error *erro
     return add_places(tier, tier->capacity, error);
 }
 
-/* Looks whether the directory's file system has room for the tier; *bytes is what it shall have. */
-static int look_at_room(const struct gb_spill_settings *settings, uint64_t *bytes,
-                        struct gb_error *error)
+/* Whether the directory's file system has room for the tier; *bytes is what it shall have. */
+static int check_room(const struct gb_spill_settings *settings, uint64_t *bytes,
+                      struct gb_error *error)
 {
     struct statvfs room;
     uint64_t total;
@@ -98,7 +99,7 @@ static int init_disk(struct gb_spill *spill, const struct gb_spill_settings *set
 {
     struct gb_tier *tier = &spill->tiers[GB_TIER_DISK];
     struct gb_error inner = {0};
-    int r = look_at_room(settings, &tier->capacity, &inner);
+    int r = check_room(settings, &tier->capacity, &inner);
 
     if (r == 0)
         r = gb_spill_dir_open(settings->dir, &tier->dir, &inner);
@@ -106,8 +107,22 @@ static int init_disk(struct gb_spill *spill, const struct gb_spill_settings *set
     if (r < 0 && r != GPUBUF_E_NO_MEMORY && settings->follows)
         gb_spill_begin_outage(spill, &inner);
     else if (r < 0)
-        return gb_fail(error, inner.code, "--tier disk: %s", inner.message);
+        return gb_fail(error, inner.code, "%s: %s", settings->text, inner.message);
     return add_places(tier, GB_PACK_BYTES, error);
+}
+
+int gb_spill_check(const struct gb_spill_settings *settings, struct gb_error *error)
+{
+    struct gb_error inner;
+    uint64_t bytes;
+    int r;
+
+    if (!settings->dir)
+        return 0;
+    r = check_room(settings, &bytes, &inner);
+    if (r == 0 && access(settings->dir, R_OK | W_OK | X_OK) < 0)
+        r = gb_fail_errno(&inner, "cannot write to the directory %s", settings->dir);
+    return r == 0 ? 0 : gb_fail(error, r, "%s: %s", settings->text, inner.message);
 }
 
 /* ---- a disk tier that is out of order ---- */
@@ -124,7 +139,7 @@ static void look(struct gb_job *job)
     struct gb_outage *outage = GB_CONTAINER(job, struct gb_outage, job);
     uint64_t bytes;
 
-    if (look_at_room(outage->settings, &bytes, &outage->why) == 0 &&
+    if (check_room(outage->settings, &bytes, &outage->why) == 0 &&
         gb_spill_dir_try(outage->settings->dir, !outage->owed, &outage->why) == 0)
         outage->why.code = 0;
 }

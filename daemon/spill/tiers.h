@@ -13,6 +13,9 @@
 int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
                   const struct gb_spill_settings *settings, struct gb_device **devices,
                   unsigned count, struct gb_error *error);
+/* Whether the disk tier could be made: its directory is there and may be written, and its file
+   system is as large as the tier. 0, or a failure as of gb_spill_init. */
+int gb_spill_check(const struct gb_spill_settings *settings, struct gb_error *error);
 /* Starts the threads. GPUBUF_E_SYSTEM. */
 int gb_spill_start(struct gb_spill *spill, uv_loop_t *loop, struct gb_error *error);
 /* Gives up the moves that are under way and ends the threads. */

@@ -30,7 +30,7 @@ ROOMS = [
     ("serve", "serve/*", "base memory store objects spill survive config"),
     ("methods", "methods/*", "base memory store objects spill survive serve"),
     ("supervise", "supervise", "base survive config"),
-    ("main", "main", "base memory store config survive serve methods supervise"),
+    ("main", "main", "base memory store spill config survive serve methods supervise"),
 ]
 OTHERS = ("proto/", "include/")  # what else of this repository they may include
 MOST_IN_A_CIRCLE = 3
