@@ -79,7 +79,7 @@ PARTS = {
         ("words", "_layout _errors _params"),
         ("values", "_floats _zones _values _lists _cuda_array _series _frames"),
         ("driver", "cuda"),
-        ("columns", "_nodes _buffers _gpu"),
+        ("columns", "_nodes _buffers _cudf _gpu"),
         ("conversion", "_fetch _convert _packing _repr"),
         ("objects", "_held _objects _bundle _kinds"),
         ("files", "_files _told _views _streams _provide _start"),

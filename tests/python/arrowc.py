@@ -135,6 +135,10 @@ def _content(schema, array, format_):
 
 
 def _numbers(array, format_):
+    if format_.startswith("d:"):
+        data = bytes_at(array.buffers[1], (array.offset + array.length) * 16)
+        return [int.from_bytes(data[i * 16 : i * 16 + 16], "little", signed=True)
+                for i in range(array.offset, array.offset + array.length)]
     letter = WIDTHS.get(format_) or ("q" if format_[0] == "t" else None)
     assert letter, format_
     data = bytes_at(array.buffers[1], (array.offset + array.length) * struct.calcsize(letter))

@@ -135,6 +135,8 @@ def plan(value: Any, stream: Optional[int] = None, nan_as_null: bool = False) ->
         return _plan_array(value)
     if isinstance(value, _fetch.HostBundle):
         return _plan_bundle(value)
+    if module in ("pandas", "cudf") and hasattr(value, "columns") and hasattr(value, "iloc"):
+        return _plan_frame(value)
     if module == "pandas":
         return _plan_pandas(value)
     if isinstance(value, Mapping):
@@ -145,10 +147,9 @@ def plan(value: Any, stream: Optional[int] = None, nan_as_null: bool = False) ->
         value = value.encode()
     if isinstance(value, (bytes, bytearray, memoryview)) and _is_plain_bytes(value):
         return Plan("bytes", value, buffer=value)
-    if module == "cudf" and hasattr(value, "columns"):
-        _check_index(value)
-        return _plan_dict({name: value[name] for name in value.columns})
-    if hasattr(value, "to_pylibcudf"):
+    if module == "pylibcudf" and hasattr(value, "columns"):
+        return _plan_dict({str(i): column for i, column in enumerate(value.columns())})
+    if hasattr(value, "to_pylibcudf") or module == "pylibcudf":
         return _plan_found(value, _gpu.column_on_gpu(value, ""))
     tensor = _floats.torch_bytes(value)
     if tensor:
@@ -578,22 +579,17 @@ def _block_sources(columns: Mapping[str, Any], block: Any) -> Dict[str, Any]:
     return {name: (format_, rows, 0, (None, row), (), None) for name, row in zip(columns, block.view("u1"))}
 
 
-def _check_index(value: Any) -> None:
-    if not _frames.is_plain_index(value.index):
-        raise ValueError(
-            "the index is not 0, 1, 2, … and would be lost: reset_index() makes it a column, "
-            "reset_index(drop=True) drops it"
-        )
+def _plan_frame(value: Any) -> Plan:
+    """The Plan of a DataFrame of pandas or cuDF."""
+    block = None if _frames.is_cudf(value) else _frames.block_of(value)
+    columns, metadata = _frames.with_metadata(value, block)
+    known = _block_sources(columns, block)
+    made = _plan_dict({name: columns[name] for name in [*columns][len(known) :]}, metadata, len(value), known)
+    made.keep = (value, block, made.keep)
+    return made
 
 
 def _plan_pandas(value: Any) -> Plan:
-    if hasattr(value, "columns") and hasattr(value, "iloc"):
-        block = _frames.block_of(value)
-        columns, metadata = _frames.with_metadata(value, block)
-        known = _block_sources(columns, block)
-        made = _plan_dict({name: columns[name] for name in [*columns][len(known) :]}, metadata, len(value), known)
-        made.keep = (value, block, made.keep)
-        return made
     if hasattr(value, "iloc"):
         if not _frames.is_plain_index(value.index):
             raise ValueError(

@@ -18,7 +18,7 @@ import threading
 import weakref
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import _errors, _frames
+from . import _cudf, _errors, _frames, _gpu
 from ._client import Client
 from ._dask_places import Cluster, delete_here, found_here, host_name, is_here, local_daemon
 from ._errors import failure
@@ -318,11 +318,6 @@ def _put(daemon: Client, name: str, value: Any, manifest: Manifest, options: Dic
     if not hasattr(value, "index") or not hasattr(value, "iloc"):
         raise TypeError(f"it is a {type(value).__name__}: expected a DataFrame or a Series")
     columns, spec = _frames.take_apart(value)
-    if on_gpu:  # whole, for the sake of strings
-        import cudf
-
-        columns = cudf.DataFrame({key: column.reset_index(drop=True) if hasattr(column, "iloc") else column
-                                  for key, column in columns.items()})
     daemon.put(name, columns, replace=True, **options)
     entry: Dict[str, Any] = {"rows": len(value), "index": spec["index"]}
     if spec["columns"] != manifest["columns"]:
@@ -342,7 +337,10 @@ def _open_partition(hold: _Hold, number: int, timeout: Optional[float] = None) -
     try:
         held = local_daemon().get(entry["name"], timeout=timeout)
         if manifest["kind"] == "frame":
-            return _frames.put_together(held, _spec(manifest, entry))
+            spec = _spec(manifest, entry)
+            if held._ordinal >= 0:
+                return _cudf.partition(held, _gpu.opened(held, ""), spec)
+            return _frames.put_together(held, spec)
         if held._ordinal >= 0:
             return held.to_cupy()
         return held.to_numpy().astype(manifest["dtype"], copy=False)

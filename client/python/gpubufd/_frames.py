@@ -59,9 +59,17 @@ def _index_spec(index: Any, columns: Dict[str, Any]) -> Dict[str, Any]:
         raise TypeError(f"a column is called {INDEX!r}, which is the name kept for the index: rename it")
     columns[name] = index
     spec = {"name": name, "label": _label(index.name), **_describe(index.dtype, name)}
-    if getattr(index, "freq", None) is not None:
-        spec["freq"] = index.freqstr
-    return spec
+    freq = _freq_of(index)
+    return spec if freq is None else {**spec, "freq": freq}
+
+
+def _freq_of(index: Any) -> Optional[str]:
+    """The name of an index' `freq`."""
+    try:
+        freq = getattr(index, "freq", None)
+    except NotImplementedError:  # of cuDF's TimedeltaIndex
+        return None
+    return None if freq is None else str(freq.freqstr)
 
 
 def _label(label: Any) -> Any:
@@ -96,9 +104,7 @@ def _describe(dtype: Any, where: str) -> Dict[str, Any]:
 
 
 def put_together(table: Any, spec: Dict[str, Any]) -> Any:
-    """The frame that a table was made of; numbers without nulls lie over the table's memory."""
-    if table._ordinal >= 0:
-        return _on_gpu(table, spec)
+    """The frame that a table on the host was made of; numbers without nulls lie over the table's memory."""
     import pandas
 
     count = len(table)
@@ -107,15 +113,21 @@ def put_together(table: Any, spec: Dict[str, Any]) -> Any:
         i: pandas.Series(_array(table[column["name"]], column), index=index, copy=False)
         for i, column in enumerate(spec["columns"])
     }
-    labels = [column["label"] for column in spec["columns"]]
+    labels = labels_of_spec(spec)
     if spec.get("series"):
         data[0].name = labels[0]
         return data[0]
     if data and len(index) != count:
         raise ValueError(f"{table.name!r} has {count} rows and an index of {len(index)}")
     frame = pandas.DataFrame(data, index=index, copy=False)
-    frame.columns = pandas.Index(labels, dtype=spec.get("labels"), name=spec.get("label"))
+    frame.columns = labels
     return frame
+
+
+def labels_of_spec(spec: Dict[str, Any]) -> Any:
+    """The names of a partition's columns."""
+    labels = [column["label"] for column in spec["columns"]]
+    return _pandas().Index(labels, dtype=spec.get("labels"), name=spec.get("label"))
 
 
 def _index(table: Any, spec: Dict[str, Any]) -> Any:
@@ -153,34 +165,25 @@ def _array(column: Any, spec: Dict[str, Any]) -> Any:
     return _series.of_dtype(column, spec["dtype"])
 
 
-def _on_gpu(table: Any, spec: Dict[str, Any]) -> Any:
-    """A cuDF frame over the table's memory."""
-    import cudf
-
-    made = table.to_cudf()
-    index = spec["index"]
-    if "range" in index:
-        made.index = cudf.RangeIndex(*index["range"], name=index["label"])
-    else:
-        made = made.set_index(index["name"])
-        made.index.name = index["label"]
-    made.columns = [column["label"] for column in spec["columns"]]
-    return made.iloc[:, 0] if spec.get("series") else made
-
-
 # ---- frames in tables: the metadata of pandas ----
+# Of cuDF's frames, Series and Indexes these functions ask the same as of pandas', but never for their values.
 
 PANDAS_TYPES = {"string": "unicode", "boolean": "bool", "integer": "int64", "floating": "float64"}
 ATTRS = "PANDAS_ATTRS"  # the key of a frame's attrs, as in pandas' own Parquet files
 
 
+def is_cudf(value: Any) -> bool:
+    """Whether a value is cuDF's."""
+    return type(value).__module__.partition(".")[0] == "cudf"
+
+
 def is_plain_index(index: Any) -> bool:
-    """Whether an index is 0, 1, 2, … without a name, which is the default of a frame."""
+    """Whether an index is 0, 1, 2, … without a name, which is the default of a frame. Nobody looks at numbers on a GPU."""
     if index.nlevels > 1 or index.name is not None:
         return False
     if type(index).__name__ == "RangeIndex":
         return bool(index.start == 0 and index.step == 1)
-    if str(index.dtype) != "int64":
+    if str(index.dtype) != "int64" or is_cudf(index):
         return False
     import numpy
 
@@ -267,6 +270,8 @@ def _kind_of(values: Any) -> str:
     """The type of a column's objects, as infer_dtype() names it; "": the dtype is not object."""
     if values.dtype != object:
         return ""
+    if is_cudf(values):
+        return "string"  # cuDF has no other objects
     # Text is known by its beginning, since other objects beside it are refused.
     is_text = isinstance(next((value for value in values.array[:9] if value is not None), None), str)
     kind = "string" if is_text else str(_pandas().api.types.infer_dtype(values, skipna=True))
@@ -288,6 +293,8 @@ def _comes_back(column: Any) -> bool:
         return True  # the column's own metadata say it
     if getattr(dtype, "tz", None) is not None:
         return _series.maker_of(dtype.tz) is None and not hasattr(dtype, "pyarrow_dtype")
+    if dtype.name in ("list", "struct") or dtype.name.startswith("decimal"):
+        return True  # cuDF's
     return bool(dtype.name == "str" and dtype == _series.text_dtype())
 
 
@@ -298,7 +305,9 @@ def _told_of(column: Any, name: Any, field: Any) -> Dict[str, Any]:
     more: Optional[Dict[str, Any]] = None
     kind = PANDAS_TYPES.get(_kind_of(column), _kind_of(column)) or text.lower()
     if hasattr(dtype, "ordered"):
-        kind, text = "categorical", str(column.cat.codes.dtype if hasattr(column, "cat") else column.codes.dtype)
+        import numpy
+
+        kind, text = "categorical", str(numpy.min_scalar_type(-2 - len(dtype.categories)))  # that of the codes
         more = {"num_categories": len(dtype.categories), "ordered": bool(dtype.ordered)}
         if not _comes_back(dtype.categories):
             more["categories"] = _told_of(dtype.categories, None, None)
@@ -313,8 +322,8 @@ def _told_of(column: Any, name: Any, field: Any) -> Dict[str, Any]:
         text = text if text != "string" or dtype.storage == usual else f"string[{dtype.storage}]"
     elif dtype.kind in "mM":
         kind = "datetime" if dtype.kind == "M" else "timedelta"
-    if getattr(column, "freq", None) is not None and dtype.kind in "mM":
-        more = {**(more or {}), "freq": column.freqstr}
+    if dtype.kind in "mM" and _freq_of(column):
+        more = {**(more or {}), "freq": _freq_of(column)}
     return {"name": name, "field_name": field, "pandas_type": kind, "numpy_type": text, "metadata": more}
 
 
@@ -325,11 +334,15 @@ def _told_of_index(index: Any, columns: Dict[str, Any]) -> Tuple[List[Any], List
                  "step": index.step}], []
     if is_plain_index(index):
         return [{"kind": "range", "name": None, "start": 0, "stop": len(index), "step": 1}], []
-    if hasattr(index, "levels") and index.nlevels == 1:
+    if index.nlevels == 1 and hasattr(index, "levels"):
         raise TypeError("the index is a MultiIndex of one level: frame.index.get_level_values(0) makes a plain one of it")
     fields, entries = [], []
     for i in range(index.nlevels):
-        level, codes = (index.levels[i], index.codes[i]) if index.nlevels > 1 else (index, None)
+        level, codes = index, None
+        if is_cudf(index) and index.nlevels > 1:  # which has the rows' values
+            level = index.get_level_values(i)
+        elif index.nlevels > 1:
+            level, codes = index.levels[i], index.codes[i]
         named = isinstance(level.name, str) and level.name not in columns
         field = level.name if named else f"__index_level_{i}__"
         if field in columns:
@@ -367,7 +380,7 @@ class Told(NamedTuple):
 NOTHING = Told({}, [], None, "", False)
 
 
-def _read(table: Any) -> Told:
+def read(table: Any) -> Told:
     """Raises an exception of any kind if the metadata are malformed."""
     if "pandas" not in table.metadata:
         return NOTHING
@@ -388,24 +401,24 @@ def to_frame(table: Any) -> Any:
     if table._ordinal >= 0:
         raise TypeError(f"{table.name!r} is on a GPU: use to_cudf(), or to_host()")
     try:
-        return _frame_of(table, _read(table))
+        return _frame_of(table, read(table))
     except (AttributeError, LookupError, NotImplementedError, TypeError, ValueError):
         return _frame_of(table, NOTHING)
 
 
 def _frame_of(table: Any, told: Told) -> Any:
     names = table.names
-    index, levels = _index_of(table, told, names)
+    index, levels = _index_of(table, told)
     names = [name for name in names if name not in levels]
     values = _block(table, told, names)
-    labels = _labels(names, told)
+    labels = labels_of(names, told)
     if values is not None:
         frame = _pandas().DataFrame(values.T, index=index, columns=labels, copy=False)
     else:
         arrays = {name: _settled(_series.restored(table._column(name), told.entries.get(name, {})), index) for name in names}
         frame = _pandas().DataFrame(arrays, index=index, copy=False)
         frame.columns = labels
-    attrs = _attrs(table)
+    attrs = attrs_of(table)
     if attrs:
         frame.attrs = attrs
     return frame
@@ -423,7 +436,7 @@ def _block(table: Any, told: Told, names: List[str]) -> Any:
     return _series.block(table, len(names))
 
 
-def _attrs(table: Any) -> Any:
+def attrs_of(table: Any) -> Any:
     try:
         found = json.loads(table.metadata.get(ATTRS, "{}"))
     except ValueError:
@@ -431,7 +444,7 @@ def _attrs(table: Any) -> Any:
     return found if isinstance(found, dict) else None
 
 
-def _labels(names: List[str], told: Told) -> Any:
+def labels_of(names: List[str], told: Told) -> Any:
     pandas = _pandas()
     labels = pandas.Index(names, dtype=(_series.text_dtype() if names else None) or object)
     if told.labels.startswith(("int", "uint")):
@@ -442,16 +455,22 @@ def _labels(names: List[str], told: Told) -> Any:
     return labels.rename(told.label) if told.label is not None else labels
 
 
-def _index_of(table: Any, told: Told, names: List[str]) -> Tuple[Any, List[str]]:
-    """(the index, the columns that it is made of)"""
-    pandas, count = _pandas(), len(table)
+def index_of(table: Any, told: Told) -> Tuple[List[str], Tuple[Any, ...]]:
+    """(the columns that an index is made of, else start, stop, step and name of a RangeIndex)"""
+    count = len(table)
     for one in told.levels:
         if isinstance(one, dict):
-            made = pandas.RangeIndex(one["start"], one["stop"], one["step"], name=one.get("name"))
-            return made if len(made) == count else pandas.RangeIndex(count, name=one.get("name")), []
-    fields = [one for one in told.levels if one in names]
+            there = one["start"], one["stop"], one["step"]
+            return [], (*(there if len(range(*there)) == count else (0, count, 1)), one.get("name"))
+    return [one for one in told.levels if one in table.names], (0, count, 1, None)
+
+
+def _index_of(table: Any, told: Told) -> Tuple[Any, List[str]]:
+    """(the index, the columns that it is made of)"""
+    pandas = _pandas()
+    fields, (start, stop, step, name) = index_of(table, told)
     if not fields:
-        return pandas.RangeIndex(count), []
+        return pandas.RangeIndex(start, stop, step, name=name), []
     if len(told.levels) > 1:
         return _levels(table, told, fields), fields
     entry = told.entries[fields[0]]
@@ -473,7 +492,7 @@ def _with_freq(index: Any, entry: Dict[str, Any]) -> Any:
 def numbered_levels(table: Any) -> List[str]:
     """The columns that are levels of a MultiIndex and are dictionaries for that reason alone."""
     try:
-        told = _read(table)
+        told = read(table)
         fields = [one for one in told.levels if isinstance(one, str) and told.trusted and len(told.levels) > 1]
         return [one for one in fields if one in table.names and table._column(one)._dtype == "dictionary"
                 and told.entries[one].get("pandas_type") != "categorical"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, List, Optional, Tuple
 
-from . import _core, cuda
+from . import _core, _cudf, cuda
 from ._cuda_array import CudaArray
-from ._layout import COLUMN, CPU, GPUS, HOST, MASK, TABLE, at_column
+from ._layout import COLUMN, CPU, GPUS, HOST, MASK, TABLE, at_column, called
 from ._nodes import Node, Piece, pieces_of, whole
 
 
@@ -70,7 +70,7 @@ class Found:
 
 def of_capsules(source: Tuple[Any, ...], keep: Any = None) -> Found:
     """The content of a schema capsule and array capsules, of the host or of a GPU."""
-    found = Found(pieces_of(source), keep=(source, keep))
+    found = Found(pieces_of(source, isinstance(keep, _core.Object)), keep=(source, keep))
     for capsule in source[1]:
         kind, ordinal, event = _core.array_device(capsule)
         if kind in GPUS and event:
@@ -115,24 +115,21 @@ def _of_held(value: Any) -> Found:
         raise ValueError(f"{value.name!r} has {value.ndim} axes, a column has one")
     value._wait_ready(0)
     view, mask, at = value._view(), value._buffer(MASK), value._offset
+    if not view.contiguous:
+        raise ValueError(f"{value.name!r} is not contiguous: copy it first")
     # The View begins at its first element, a Node's data `offset` before.
     node = Node(value._dtype, value._length, offset=at, null_count=value._null_count, device=value._ordinal,
                 data=view.pointer - at * view.itemsize, mask=0 if mask is None else mask.pointer, keep=value)
     return Found([whole(node)])
 
 
-def _of_cudf(value: Any, where: str) -> Found:
-    """The pieces of a Series, Index or column, with base, offset and length as they are."""
-    if str(getattr(value, "dtype", "")) == "category":
-        codes, values = _of_cudf(value.cat.codes, where), _of_cudf(value.cat.categories, where)
-        indices = codes.pieces[0].node
-        node = Node("dictionary", indices.length, null_count=indices.null_count, device=indices.device,
-                    children=[indices, values.pieces[0].node], keep=(codes, values, value))
-        return Found([whole(node)], None, codes.streams + values.streams, codes.events + values.events)
-    column = value.to_pylibcudf()
-    column = column[0] if isinstance(column, tuple) else column
-    schema, array = column.__arrow_c_device_array__()
-    return of_capsules((schema, [array]), (value, column))
+def opened(held: Any, advice: str) -> Node:
+    """The Node of an object on a GPU that this package has opened, once the legacy default stream waits for its producer.
+    TypeError: it is on the host."""
+    if held._ordinal < 0:
+        raise TypeError(f"{called(held)} is on the host: {advice}")
+    held._wait_ready(cuda.LEGACY_STREAM)
+    return _of_held(held).pieces[0].node
 
 
 def column_on_gpu(value: Any, where: str) -> Optional[Found]:
@@ -141,8 +138,8 @@ def column_on_gpu(value: Any, where: str) -> Optional[Found]:
         return _of_held(value) if value._ordinal >= 0 else None
     if type(value).__module__.partition(".")[0] == "pandas":  # which is slow to say what it has not
         return None
-    if hasattr(value, "to_pylibcudf"):
-        return _of_cudf(value, where)
+    if hasattr(value, "to_pylibcudf") or type(value).__module__ == "pylibcudf.column":
+        return Found([whole(_cudf.node_of(value, where))], value, streams=[cuda.LEGACY_STREAM])
     if is_on_gpu(value):
         array = CudaArray(value, where)
         return Found([whole(node_of(array, where))], streams=[] if array.stream is None else [array.stream])

@@ -59,6 +59,7 @@ class Node:
     name: str = ""
     offset: int = 0  # in elements, of all its buffers
     null_count: int = 0  # -1: unknown
+    counted: bool = True  # whether null_count is known to be the bitmap's; else another library says so, of a GPU's
     device: int = HOST  # a GPU's ordinal, or HOST
     data: int = 0
     mask: int = 0
@@ -99,7 +100,7 @@ def whole(node: Node) -> Piece:
 # ---- the caller's columns as Nodes ----
 
 
-def of_arrow(told: Tuple[Any, ...], device: int, keep: Any) -> Node:
+def of_arrow(told: Tuple[Any, ...], device: int, keep: Any, counted: bool = True) -> Node:
     """The Node of an Arrow array, as `_core.nodes` describes it."""
     format_, name, length, offset, null_count, buffers, children, dictionary, metadata = told
     dtype = dtype_of(format_)
@@ -108,8 +109,8 @@ def of_arrow(told: Tuple[Any, ...], device: int, keep: Any) -> Node:
     if length < 0 or offset < 0 or null_count < -1:
         raise ValueError(f"{at_column(name)}the Arrow array has a negative length or offset")
     node = Node(
-        dtype, length, name=name, offset=offset, null_count=null_count, device=device, keep=keep,
-        metadata=_text_pairs(metadata), children=[of_arrow(child, device, keep) for child in children],
+        dtype, length, name=name, offset=offset, null_count=null_count, counted=counted, device=device, keep=keep,
+        metadata=_text_pairs(metadata), children=[of_arrow(child, device, keep, counted) for child in children],
     )
     if len(buffers) > 0 and dtype != "null":
         node.mask = buffers[0]
@@ -125,7 +126,7 @@ def of_arrow(told: Tuple[Any, ...], device: int, keep: Any) -> Node:
     if dictionary is None:
         return node
     node.name, node.metadata, pairs = "", None, node.metadata
-    values = of_arrow(dictionary, device, keep)
+    values = of_arrow(dictionary, device, keep, counted)
     return Node("dictionary", length, name=name, null_count=null_count, device=device,
                 children=[node, values], metadata=pairs, keep=keep)
 
@@ -182,8 +183,8 @@ def _told_of(source: Tuple[Any, ...], name: str) -> Tuple[Any, ...]:
     return (format_, name, length, 0, null_count, addresses, below, dictionary and _told_of(dictionary, ""), None)
 
 
-def pieces_of(source: Tuple[Any, ...]) -> List[Piece]:
-    """A source as pieces of one type; there is at least one."""
+def pieces_of(source: Tuple[Any, ...], counted: bool = False) -> List[Piece]:
+    """A source as pieces of one type; there is at least one. `counted`: of capsules, whether they are this package's."""
     if len(source) != 2:
         return [whole(of_arrow(_told_of(source, ""), HOST, source))]
     schema, arrays = source
@@ -193,7 +194,7 @@ def pieces_of(source: Tuple[Any, ...]) -> List[Piece]:
         if kind not in (CPU, *GPUS):
             raise TypeError(f"an Arrow array on a device of type {kind} cannot be put: copy it to the host")
         told = _core.nodes(schema, capsule)
-        nodes.append(of_arrow(told, HOST if kind == CPU else ordinal, (schema, capsule)))
+        nodes.append(of_arrow(told, HOST if kind == CPU else ordinal, (schema, capsule), counted or kind == CPU))
     return [whole(node) for node in nodes]
 
 
@@ -213,6 +214,21 @@ def _has_nulls(node: Node) -> bool:
         return node.length > 0
     bits = node.read(node.mask, (node.offset + node.length + 7) // 8, 0)
     return _core.count_nulls(_core.address(bits)[0], node.offset, node.length) > 0
+
+
+def check_nulls(node: Node, where: str, stream: int) -> None:
+    """ValueError: the bitmap of another library's column has other nulls than that says. The check reads the bitmap."""
+    if node.counted or node.null_count <= 0 or node.dtype in ("dictionary", "null"):
+        return
+    found = 0
+    if node.mask:
+        bits = node.read(node.mask + node.offset // 8, (node.offset % 8 + node.length + 7) // 8, stream)
+        found = _core.count_nulls(_core.address(bits)[0], node.offset % 8, node.length)
+    if found != node.null_count:
+        raise ValueError(
+            f"{at_column(where)}the Arrow array has {node.null_count} nulls by its null_count and {found} by its bitmap, as "
+            "libcudf's capsule of a slice: put a copy of it, or the cuDF object itself"
+        )
 
 
 # ---- copies ----
@@ -271,6 +287,7 @@ class Building:
                 raise ValueError(f"{at_column(where)}the batches have different types")
         for piece in pieces:
             self._check(piece, where)
+            check_nulls(piece.node, where, self.stream)
         rows = sum(piece.rows for piece in pieces)
         masked, null_count = self._nulls(pieces)
         dtype, data_bytes = node.dtype, 0
@@ -501,6 +518,7 @@ class Sharing:
         if node.device == HOST:
             raise TypeError(f"{at_column(where)}it is on the host: share_mine() is for GPU memory, put() copies")
         Building._check(piece, where)
+        check_nulls(node, where, 0)
         masked = bool(node.mask) and node.null_count != 0
         is_whole = piece.start == 0 and piece.rows == node.length
         said: Dict[str, Any] = {"dtype": node.dtype, "length": piece.rows, "offset": piece.first}

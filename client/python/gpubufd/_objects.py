@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union, overload
 
-from . import _convert, _fetch, _floats, _frames, _series, _values
+from . import _convert, _cudf, _fetch, _floats, _frames, _gpu, _series, _values
 from ._buffers import AsBytes, Buffers, Exchange, Validity
 from ._held import Parts, Rows
 from ._layout import CPU, CUDA, DATA, MASK, OFFSETS, ROCM, called, index_of
@@ -178,11 +178,8 @@ class _Elements(_Sequence, Rows):
         return jax.dlpack.from_dlpack(self)
 
     def to_cudf(self) -> Any:
-        """A cuDF Series over the same memory. GPU only."""
-        import cudf
-        import pylibcudf
-
-        return cudf.Series.from_pylibcudf(pylibcudf.Column.from_arrow(self))
+        """A cuDF Series over the same memory, but for what cuDF has another form for: see PYTHON.md. GPU only."""
+        return _cudf.series(self, _gpu.opened(self, "cudf.from_pandas(x.to_pandas()) copies it to a GPU"))
 
     def to_pandas(self) -> "pandas.Series":
         """A pandas Series; numbers without nulls lie over the same memory."""
@@ -516,10 +513,8 @@ class Table(Rows):
         return [dict(zip(names, row)) for row in zip(*(column.tolist() for column in self._children()))]
 
     def to_cudf(self) -> Any:
-        """A cuDF DataFrame over the same memory. GPU only."""
-        import cudf
-
-        return cudf.DataFrame({name: self[name].to_cudf() for name in self.names})
+        """A cuDF DataFrame over the same memory, as to_cudf() of its columns, with the index that was put. GPU only."""
+        return _cudf.frame(self, _gpu.opened(self, "cudf.from_pandas(t.to_pandas()) copies it to a GPU"))
 
     def seal(self, null_counts: Optional[Sequence[int]] = None, *, stream: Any = None) -> None:
         """Publishes a table of create(); `null_counts`, if given, has one count for each column."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from . import _core, _values, _zones
 from ._layout import ARRAY, called
@@ -127,14 +127,20 @@ def of_dtype(column: Any, text: str) -> Any:
     return pandas.array(column.tolist(), dtype=dtype)
 
 
+def own_dtype(entry: Mapping[str, Any]) -> Optional[str]:
+    """The name of the dtype in a column's entry, where it is one of pandas' own that the usual one is not equal to."""
+    text = entry.get("numpy_type")
+    if isinstance(text, str) and (text[:1].isupper() or text.startswith(("string", "boolean")) or "[pyarrow]" in text):
+        return text
+    return None
+
+
 def restored(column: Any, entry: Dict[str, Any]) -> Any:
     """A column as an array of the dtype that its entry in a frame's metadata names, or of the usual one."""
-    text = entry.get("numpy_type")
-    own = isinstance(text, str) and (
-        text[:1].isupper() or text.startswith(("string", "boolean")) or "[pyarrow]" in text)
-    if own and column._dtype != "dictionary":
+    text = own_dtype(entry)
+    if text and column._dtype != "dictionary":
         try:
-            return of_dtype(column, str(text))
+            return of_dtype(column, text)
         except (ImportError, TypeError):  # a dtype that is not known here
             pass
     return to_array(column, entry)
@@ -220,6 +226,8 @@ def _extended(column: Any) -> Any:
             there = column._validity().to_numpy()
             left, right = left.where(there), right.where(there)
         dtype = None if "," in told["subtype"] else numpy.dtype(told["subtype"])  # a time zone
+        if column._null_count and dtype is not None and dtype.kind in "iu":
+            dtype = numpy.dtype("float64")  # cuDF has null intervals of integers
         left, right = (left, right) if dtype is None else (left.astype(dtype), right.astype(dtype))
         return pandas.arrays.IntervalArray.from_arrays(left, right, told["closed"])
     except (AttributeError, KeyError, TypeError, ValueError):
