@@ -1,12 +1,10 @@
-"""The calls of gpubufd.rmm, to_cudf(), to_cuda_core() and gpubufd.dask beside the stubs and sources in RAPIDS' wheels.
+"""The calls of gpubufd.rmm, to_cuda_core() and gpubufd.dask beside the stubs and sources in RAPIDS' wheels.
 
-Their modules want the CUDA driver and libraries of some gigabytes, so their text is read. With a GPU and RAPIDS
-installed tests/gpu/rapids.py runs them.
+Their modules want the CUDA driver, so their text is read. test_cudf.py runs cuDF itself, and tests/gpu/rapids.py all of them.
 """
 
 import ast
 import importlib.metadata
-import re
 
 import pytest
 
@@ -40,37 +38,6 @@ def test_rmm_has_a_resource_of_callbacks():
     exported = text_of("rmm-cu13", "rmm/mr/__init__.py")
     for name in ("CallbackMemoryResource", "get_per_device_resource", "set_per_device_resource"):
         assert name in exported
-
-
-def test_pylibcudf_takes_arrow_in_place():
-    stubs = text_of("pylibcudf-cu13", "pylibcudf/column.pyi")
-    assert parameters(stubs, "from_arrow", "Column")[0] == "obj"
-    source = text_of("pylibcudf-cu13", "pylibcudf/column.pyx")
-    body = re.search(r"    def from_arrow\(.*?(?=\n    (?:cpdef|def|@))", source, re.S)[0]
-    order = [body.index(f'hasattr(obj, "{one}")') for one in ("__arrow_c_device_array__", "__arrow_c_array__", "__arrow_c_stream__")]
-    assert order == sorted(order), "it asks for the GPU's memory first"
-    assert "zero-copy construction for device arrays" in body and "from_column_view_of_arbitrary(" in body
-    assert "__arrow_c_device_array__" in source.replace(body, ""), "and gives it"
-
-
-@pytest.mark.parametrize("file,owner", [("core/series.py", "Series"), ("core/index.py", "Index")])
-def test_cudf_gives_and_takes_columns_of_pylibcudf(file, owner):
-    source = text_of("cudf-cu13", file)
-    assert parameters(source, "to_pylibcudf", owner) == ["self"]
-    assert parameters(source, "from_pylibcudf", owner)[:2] == ["cls", "col"]
-    body = re.search(rf"\nclass {owner}\b.*", source, re.S)[0]
-    assert re.search(r"def to_pylibcudf\(self\) -> tuple\[plc.Column, dict\]", body)  # _gpu.py takes the first of them
-
-
-def test_cudf_has_what_frames_are_made_with():
-    assert {"self", "data", "index"} <= set(parameters(text_of("cudf-cu13", "core/dataframe.py"), "__init__", "DataFrame"))
-    named = text_of("cudf-cu13", "cudf/__init__.py")
-    for name in ("DataFrame", "Series", "RangeIndex", "from_pandas"):
-        assert name in named
-    index = text_of("cudf-cu13", "core/index.py")
-    assert parameters(index, "__init__", "RangeIndex")[1:4] == ["start", "stop", "step"]
-    categories = text_of("cudf-cu13", "column/categorical.py")
-    assert "codes" in categories and "categories" in categories
 
 
 def test_dask_cudf_registers_itself_where_dask_looks():

@@ -233,6 +233,7 @@ import contextlib, ctypes, gc, json, os, sys, gpubufd
 from gpubufd import cuda
 with contextlib.suppress(ImportError):
     import numpy
+exec(os.environ.pop("GPUBUF_FIRST", ""))
 for line in sys.stdin:
     code, variables, output = json.loads(line)
     pid = os.fork()
@@ -248,13 +249,13 @@ exec(compile(code, "<string>", "exec"))
 """
 
 
-@pytest.fixture(scope="session")
-def forking(tmp_path_factory):
-    """forking(code, variables, timeout): (exit status, output) of a program in a process of its own."""
+@contextlib.contextmanager
+def forks(tmp_path_factory, first=""):
+    """run(code, variables, timeout): (exit status, output) of a program in a process of its own, after `first`."""
     output = tmp_path_factory.mktemp("forking") / "output"
     driver = {} if REAL_GPU else {"LD_LIBRARY_PATH": str(FAKE_GPU)}
-    with subprocess.Popen([sys.executable, "-X", "faulthandler", "-c", FORKING], stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE, env=environment(**driver), text=True, start_new_session=True) as process:
+    with subprocess.Popen([sys.executable, "-X", "faulthandler", "-c", FORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          env=environment(**driver, GPUBUF_FIRST=first), text=True, start_new_session=True) as process:
 
         def run(code, variables, timeout):
             output.write_bytes(b"")
@@ -265,6 +266,12 @@ def forking(tmp_path_factory):
                 pytest.fail(f"not done after {timeout} s: {output.read_text()}")
             return int(process.stdout.readline()), output.read_text()
 
+        yield run
+
+
+@pytest.fixture(scope="session")
+def forking(tmp_path_factory):
+    with forks(tmp_path_factory) as run:
         yield run
 
 

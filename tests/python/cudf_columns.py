@@ -6,8 +6,12 @@ A kind of column is a key of FIXED, "bool", "str", "large_str", "decimal32(7,2)"
 """
 
 import ctypes
+import datetime
+import decimal
+import re
 import struct
 import types
+import zoneinfo
 
 import arrowc
 from gpubufd import cuda
@@ -57,10 +61,13 @@ def bit_list(address, start, count):
 # ---- at random ----
 
 
+PLAIN = [*FIXED, "str", "large_str", "decimal32(7,2)", "decimal64(12,3)", "decimal128(30,4)", ("dictionary", "str")]
+KINDS = [*PLAIN, ("category", "str"), ("category", "int64"), ("list", "int8"), ("list", "str"), ("struct", {"a": "bool", "b": "str"})]
+
+
 def random_kind(rng, depth=2):
-    plain = [*FIXED, "str", "str", "large_str", "decimal32(7,2)", "decimal64(12,3)", "decimal128(30,4)", "bool"]
-    nested = [("list", None), ("struct", None), ("dictionary", "str")] if depth else []
-    kind = rng.choice(plain + 6 * nested)
+    nested = [("list", None), ("struct", None)] if depth else []
+    kind = rng.choice(PLAIN + 12 * nested)
     if kind == ("list", None):
         return "list", random_kind(rng, depth - 1)
     if kind == ("struct", None):
@@ -107,12 +114,13 @@ def make(plc, kind, values):
                           list(children))
 
     def ends(lengths, type_="INT32"):
-        found, at = [0], 0
+        found, at = [0], 0  # behind a number that is not of them, in every second column
+        lead = size % 2
         for length in lengths:
             at += length
             found.append(at)
-        data = Span(struct.pack(f"<{len(found)}{FORMS[type_]}", *found))
-        return plc.Column(plc.DataType(plc.TypeId[type_], 0), len(found), data, None, 0, 0, [])
+        data = Span(struct.pack(f"<{lead + len(found)}{FORMS[type_]}", *[-1] * lead, *found))
+        return plc.Column(plc.DataType(plc.TypeId[type_], 0), len(found), data, None, 0, lead, [])
 
     if isinstance(kind, tuple) and kind[0] in ("category", "dictionary"):
         there = list(dict.fromkeys(value for value in values if value is not None)) or [0 if kind[1] == "int64" else ""]
@@ -290,7 +298,7 @@ def kernels(plc):
 
 
 def capsule_of(column, kind):
-    """What libcudf's to_arrow_device() says of a column, as its source and recordings have it, an arrowc.DeviceColumn.
+    """The capsule that libcudf's to_arrow_device() makes of a column, by its source, as an arrowc.DeviceColumn.
 
     Of a slice the data is where it begins, but bitmaps, offsets and children of structs are those of the whole column.
     """
@@ -301,10 +309,10 @@ def capsule_of(column, kind):
         return arrowc.DeviceColumn("+s", column.size(), [mask], **told)
     if type_ == "LIST":
         told["children"] = [capsule_of(column.child(1), kind[1])]
-        return arrowc.DeviceColumn("+l", column.size(), [mask, column.child(0).data().ptr], **told)
+        return arrowc.DeviceColumn("+l", column.size(), [mask, offsets_of(column)], **told)
     if type_ == "STRING":
         form = "U" if kind == "large_str" else "u"
-        return arrowc.DeviceColumn(form, column.size(), [mask, column.child(0).data().ptr, column.data().ptr], **told)
+        return arrowc.DeviceColumn(form, column.size(), [mask, offsets_of(column), column.data().ptr], **told)
     if kind == "bool":
         packed = Span(bits(values_of(plain_of(column))))
         made = arrowc.DeviceColumn("b", column.size(), [mask, packed.ptr], **told)
@@ -314,6 +322,69 @@ def capsule_of(column, kind):
     return arrowc.DeviceColumn(FIXED[kind][2], column.size(), [mask, at], **told)
 
 
+def offsets_of(column):
+    offsets = column.child(0)
+    return offsets.data().ptr + offsets.offset() * WIDTHS[offsets.type().id().name]
+
+
 def plain_of(column):
     """A column without its bitmap."""
     return type(column)(column.type(), column.size(), column.data(), None, 0, column.offset(), column.children())
+
+
+# ---- recordings ----
+
+
+class Recording:
+    """Columns and capsules that tests/gpu/record_cudf.py wrote on a GPU, over copies of their memory."""
+
+    def __init__(self, plc, told):
+        self.plc, self.told, self.columns = plc, told, told["columns"]
+        self.memory = {}
+
+    def address(self, place):
+        """The address of [allocation, offset]; None is NULL."""
+        if place is None:
+            return None
+        assert not isinstance(place, str), place
+        number, at = place
+        if number not in self.memory:
+            told = self.told["allocations"][number]
+            data = bytes.fromhex(told["content"])
+            self.memory[number] = Span(data.ljust(min(told["bytes"], 4096), b"\0"))
+        return self.memory[number].ptr + at
+
+    def column(self, case):
+        return self._column(case["column"], case["schema"])
+
+    def _column(self, told, schema):
+        spans = [None if place is None else types.SimpleNamespace(ptr=self.address(place), size=0) for place in (told["data"], told["mask"])]
+        type_ = re.search(r"type_id\.(\w+)", told["type"])[1]
+        below = schema["children"] if type_ == "STRUCT" else [None, *schema["children"]] if type_ == "LIST" else [None, schema["dictionary"]]
+        children = [self._column(child, one or {"format": "", "children": [], "dictionary": None})
+                    for child, one in zip(told["children"], below)]
+        scale = -int(schema["format"].split(",")[1]) if schema["format"].startswith("d:") else 0
+        return self.plc.Column(self.plc.DataType(self.plc.TypeId[type_], scale), told["size"], *spans, told["null_count"],
+                               told["offset"], children)
+
+    def capsule(self, case):
+        """The recorded capsule. Fields of structs have numbers for names: it has none."""
+        return self._capsule(case["array"], case["schema"])
+
+    def _capsule(self, array, schema, name=""):
+        children = [self._capsule(child, one, str(i)) for i, (child, one) in enumerate(zip(array["children"], schema["children"]))]
+        return arrowc.DeviceColumn(schema["format"], array["length"], list(map(self.address, array["buffers"])), array["offset"],
+                                   array["null_count"], children, name=name)
+
+
+def normal(value):
+    """A value that can be compared with a recorded one: without names of fields, and times in UTC."""
+    if isinstance(value, str) and re.match(r"datetime\.|Decimal\(", value):
+        value = eval(value, {"datetime": datetime, "Decimal": decimal.Decimal, "zoneinfo": zoneinfo})  # the repository's own file
+    if isinstance(value, dict):
+        return [normal(one) for one in value.values()]
+    if isinstance(value, (list, tuple)):
+        return [normal(one) for one in value]
+    if isinstance(value, datetime.datetime) and value.tzinfo:
+        return value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+    return "NaN" if value != value else value

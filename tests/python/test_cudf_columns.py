@@ -5,6 +5,9 @@ cuDF itself is not asked for: tests/interop/test_cudf.py does, and tests/gpu/rap
 
 import pathlib
 
+import pytest
+
+RECORDED = pathlib.Path(__file__).resolve().parent / "data" / "cudf_capsules.json"
 STANDINS = pathlib.Path(__file__).resolve().parent / "standins"
 HEAD = f"""
 sys.path.insert(0, {str(STANDINS)!r})
@@ -23,12 +26,13 @@ def slices(rng, rows):
 def test_slices_of_slices_of_all_types(gpu_run):
     """put() and share_mine() of a part of a column, and what is taken of that by slices, aliases, copies and capsules."""
     gpu_run(HEAD + """
-for seed in range(120):
+pandas = __import__("importlib.util").util.find_spec("pandas")
+for seed, kind in enumerate([*cc.KINDS * 5, *[None] * 60]):
     rng = random.Random(seed)
-    kind = rng.choice((("category", "str"), ("category", "int64"), cc.random_kind(rng), cc.random_kind(rng), cc.random_kind(rng)))
-    values = cc.random_values(rng, kind, rng.choice((0, 1, 9, 60, 60, 60)), rng.choice((0, 0.3, 0.3, 1)))
+    kind = kind or cc.random_kind(rng)
+    values = cc.random_values(rng, kind, rng.choice((0, 1, 9, 59, 60, 60, 60)), rng.choice((0, 0.3, 0.3, 0.3, 1)))
     column, expected = cc.make(plc, kind, values), values
-    for _ in range(rng.randrange(4)):
+    for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
         a, b = slices(rng, len(expected))
         column, expected = cc.part(plc, column, a, b), expected[a:b]
     series, rows = cc.Series(column, kind), len(expected)
@@ -45,6 +49,8 @@ for seed in range(120):
         assert read(client["again"]) == expected[a:b][k:n], (seed, kind)
     host = c[a:b].to_host()
     assert arrowc.read_array(host) == expected[a:b], (seed, kind)
+    if kind[0] == "category" and pandas:
+        assert [None if value != value else value for value in host.to_pandas().tolist()] == expected[a:b], (seed, kind)
     client.put("t", {"x": np.arange(rows), "c": series, "again": series}, replace=True)
     assert [row["c"] for row in read(client["t"])] == expected == [row["again"] for row in read(client["t"][0:])]
     assert [row["again"] for row in read(client["t"][a:b])] == expected[a:b], (seed, kind)
@@ -107,4 +113,34 @@ for seed, kind in enumerate(kinds * 5):
 assert refused > 5
 none = arrowc.DeviceColumn("l", 3, [None, column.data().ptr], null_count=1)
 assert "1 nulls by its null_count and 0" in raises(ValueError, lambda: client.put("x", none))
+""")
+
+
+@pytest.mark.skipif(not RECORDED.exists(), reason="tests/gpu/record_cudf.py has not been run yet")
+def test_recorded_columns(gpu_run):
+    """Columns of the real cuDF on a GPU are right by their accessors; its capsules are, or are refused if their bitmap shows
+    that they are not."""
+    gpu_run(HEAD + f"recording = cc.Recording(plc, __import__('json').load(open({str(RECORDED)!r})))" + """
+counts = dict.fromkeys(("right", "refused", "wrong"), 0)
+for case in recording.columns:
+    if "error" in case:
+        continue
+    wanted, column = cc.normal(case["arrow"]["values"]), recording.column(case)
+    client.put("c", column, replace=True)
+    found = cc.normal(client["c"].to_host().tolist())
+    assert found == wanted, (case["name"], found, wanted)
+    if len(wanted) > 2:
+        client.put("part", cc.part(plc, column, 1, len(wanted)), replace=True)
+        assert cc.normal(client["part"].to_host().tolist()) == wanted[1:], case["name"]
+    try:
+        client.put("capsule", recording.capsule(case), replace=True)
+    except (TypeError, ValueError) as error:
+        assert "by its bitmap" in str(error) or "d:" in case["schema"]["format"], (case["name"], error)
+        state = "refused"
+    else:
+        state = "right" if cc.normal(client["capsule"].to_host().tolist()) == wanted else "wrong"
+        assert state == "right" or column.offset(), case["name"]
+    counts[state] += 1
+print(counts)
+assert counts["right"] and counts["refused"]
 """)

@@ -272,6 +272,10 @@ def test_share_nested_and_strided(gpu_run):
         f = client["f"]
         assert f.shape == (6, 4) and f.strides == (4, 24) and f.buffers.values.pointer == mine.handle
         assert f.__cuda_array_interface__["strides"] == (4, 24)
+        class EverySecond:
+            __cuda_array_interface__ = dict(mine.__cuda_array_interface__, shape=(12,), strides=(8,))
+        client.share_mine("half", EverySecond())
+        assert "not contiguous" in raises(ValueError, lambda: client.put("x", {"column": client["half"]}))
         class Backwards:
             __cuda_array_interface__ = dict(mine.__cuda_array_interface__, shape=(6,), strides=(-4,))
         assert "put() copies" in raises(ValueError, lambda: client.share_mine("x", Backwards()))

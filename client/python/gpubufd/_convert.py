@@ -114,6 +114,8 @@ def _without_nan(value: Any) -> Any:
         return {name: _without_nan(column) for name, column in value.items()}
     if isinstance(value, (list, tuple)):
         return [None if isinstance(item, float) and item != item else item for item in value]
+    if _frames.is_cudf(value):
+        return value
     array = value.to_numpy() if hasattr(value, "iloc") and hasattr(value, "dtype") else value
     if not _is_numpy(array) or array.dtype.kind != "f" or array.ndim != 1:
         return value

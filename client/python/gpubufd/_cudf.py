@@ -182,7 +182,7 @@ def partition(table: Any, node: Node, spec: Dict[str, Any]) -> Any:
 
 
 def _entry(spec: Dict[str, Any]) -> Dict[str, Any]:
-    """What a frame's metadata would say of a column of a spec."""
+    """A column of a spec, as a frame's metadata would describe it."""
     more = {"freq": spec.get("freq"), "ordered": spec.get("ordered"), "categories": {"numpy_type": spec.get("categories")}}
     kind = "categorical" if spec["dtype"] == "category" else ""
     return {"name": spec["label"], "numpy_type": spec["dtype"], "pandas_type": kind, "metadata": more}
@@ -374,7 +374,7 @@ def _struct(held: Any, node: Node) -> Tuple[Any, Any]:
 def _categories(held: Any, node: Node, entry: Mapping[str, Any], decoded: bool) -> Tuple[Any, Any]:
     """The codes, and a CategoricalDtype; of a nested column, or where a value is there twice, the values, copied.
 
-    The codes are copied if their width is not the one that cuDF has for so many categories.
+    Codes are copied if cuDF has another width for this number of categories.
     """
     import cudf
     import pylibcudf
@@ -392,12 +392,12 @@ def _categories(held: Any, node: Node, entry: Mapping[str, Any], decoded: bool) 
     type_ = pylibcudf.DataType(pylibcudf.TypeId[dtype._codes_dtype.name.upper()])
     if _core.itemsize(indices.dtype) != dtype._codes_dtype.itemsize:
         return pylibcudf.unary.cast(codes, type_), dtype
-    told = codes.size(), codes.data(), codes.null_mask(), codes.null_count(), codes.offset(), []
-    return pylibcudf.Column(type_, *told), dtype
+    column = pylibcudf.Column(type_, codes.size(), codes.data(), codes.null_mask(), codes.null_count(), codes.offset(), [])
+    return column, dtype
 
 
 def _decoded(codes: Any, values: Any, dtype: Any) -> Tuple[Any, Any]:
-    """The values that codes mean. What lies under a null, also of the parent, may be no code."""
+    """The values of codes. Under a null, also the parent's, a code may be out of range."""
     import pylibcudf
 
     policy = pylibcudf.copying.OutOfBoundsPolicy.NULLIFY
