@@ -133,6 +133,7 @@ for held in (client["t"], client["t"][1:3], client["u8"], client["u8"][2:]):
 client.put("once", columns, device="cuda:0")
 frame = client["once"].to_cudf()
 series = frame["s"]
+assert client["once"]["s"].to_cudf().name == "s" and client["a"].to_cudf().name is None
 del frame
 gc.collect()
 assert ["cached_ms" in lease for lease in client.leases("once")] == [False], "the lease ended under the Series"

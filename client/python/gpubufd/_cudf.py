@@ -150,7 +150,7 @@ def series(held: Any, node: Node) -> Any:
     """A cuDF Series of a Column, or of an Array of one axis."""
     import cudf
 
-    return cudf.Series._from_column(_made(held, node, {}))
+    return cudf.Series._from_column(_made(held, node, {}), name=held._column_name)
 
 
 def frame(table: Any, node: Node) -> Any:
