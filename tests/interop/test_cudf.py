@@ -390,3 +390,27 @@ assert values(client["none"].to_cudf()) == [None, None]
 client.put("list", pa.array([["x"], ["y", None], None], pa.list_(pa.dictionary(pa.int8(), pa.string()))), device="cuda:0")
 assert values(client["list"].to_cudf()) == [["x"], ["y", None], None]
 """)
+
+
+def test_partitions_of_dask(cudf_run):
+    """take_apart() and partition(), by which gpubufd.dask publishes and loads cuDF's frames."""
+    cudf_run(FRAMES + """
+from gpubufd import _cudf, _frames, _gpu
+
+def there_and_back(value):
+    columns, spec = _frames.take_apart(value)
+    client.put("p", columns, replace=True)
+    return _cudf.partition(client["p"], _gpu.opened(client["p"], ""), spec)
+
+dates = cudf.DatetimeIndex._from_column(column("timestamp[ns]", [i * 86400 * 10**9 for i in range(4)]), name="day", freq="D")
+for index in (cudf.RangeIndex(4, 8, name="n"), index_of("int64", [5, 0, 7, 2]), index_of("str", ["a", "b", None, "c"], "x"), dates,
+              index_of(("category", "str"), ["x", "y", "x", "x"], "c"), index_of("duration[ns]", [1, 2, 3, 4])):
+    data = {"s": column("str", ["a", None, "b", "c"]), "category": column(("category", "str"), ["b", None, "a", "b"])}
+    frame = cudf.DataFrame._from_data(data, index=index)
+    same(frame, there_and_back(frame))
+    one = there_and_back(frame["s"])
+    assert isinstance(one, cudf.Series) and one.name == "s" and values(one) == values(frame["s"])
+    assert shape_of(one.index) == shape_of(index)
+frame.columns = pd.Index([1, 2], name="sizes")
+same(frame, there_and_back(frame))
+""")

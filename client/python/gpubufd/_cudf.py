@@ -178,7 +178,7 @@ def partition(table: Any, node: Node, spec: Dict[str, Any]) -> Any:
     else:
         made = _frame(table, node, {**entries, index["name"]: _entry(index)}, [index["name"]], ())
     made.columns = _frames.labels_of_spec(spec)
-    return made.iloc[:, 0] if spec.get("series") else made
+    return next(iter(made.items()))[1] if spec.get("series") else made
 
 
 def _entry(spec: Dict[str, Any]) -> Dict[str, Any]:

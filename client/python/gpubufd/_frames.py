@@ -26,9 +26,7 @@ INDEX = "__index__"
 def take_apart(frame: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     """(columns by name, spec) of a DataFrame or Series. TypeError: a part of it cannot be kept."""
     series = not hasattr(frame, "columns")
-    labelled = [(frame.name, frame)] if series else [
-        (label, frame.iloc[:, i]) for i, label in enumerate(frame.columns)
-    ]
+    labelled = [(frame.name, frame)] if series else frame.items()
     columns: Dict[str, Any] = {}
     described = []
     for label, column in labelled:
