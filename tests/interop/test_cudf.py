@@ -388,7 +388,8 @@ assert values(client["null"].to_cudf()) == ["x", None, None]
 client.put("none", dictionary([None, None], [], "int32").cast(pa.dictionary(pa.int32(), pa.string())), device="cuda:0")
 assert values(client["none"].to_cudf()) == [None, None]
 client.put("list", pa.array([["x"], ["y", None], None], pa.list_(pa.dictionary(pa.int8(), pa.string()))), device="cuda:0")
-assert values(client["list"].to_cudf()) == [["x"], ["y", None], None]
+for a, b in ((0, 3), (0, 1), (1, 3), (1, 2), (3, 3)):
+    assert values(client["list"][a:b].to_cudf()) == [["x"], ["y", None], None][a:b], (a, b)
 """)
 
 

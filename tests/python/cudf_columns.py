@@ -8,6 +8,7 @@ A kind of column is a key of FIXED, "bool", "str", "large_str", "decimal32(7,2)"
 import ctypes
 import datetime
 import decimal
+import math
 import re
 import struct
 import types
@@ -343,10 +344,9 @@ class Recording:
         self.memory = {}
 
     def address(self, place):
-        """The address of [allocation, offset]; None is NULL."""
-        if place is None:
+        """The address of [allocation, offset]; None is NULL, and text a pointer of an empty column to nothing."""
+        if place is None or isinstance(place, str):
             return None
-        assert not isinstance(place, str), place
         number, at = place
         if number not in self.memory:
             told = self.told["allocations"][number]
@@ -358,9 +358,9 @@ class Recording:
         return self._column(case["column"], case["schema"])
 
     def _column(self, told, schema):
-        spans = [None if place is None else types.SimpleNamespace(ptr=self.address(place), size=0) for place in (told["data"], told["mask"])]
+        spans = [address and types.SimpleNamespace(ptr=address, size=0) for address in map(self.address, (told["data"], told["mask"]))]
         type_ = re.search(r"type_id\.(\w+)", told["type"])[1]
-        below = schema["children"] if type_ == "STRUCT" else [None, *schema["children"]] if type_ == "LIST" else [None, schema["dictionary"]]
+        below = {"STRUCT": schema["children"], "LIST": [None, *schema["children"]]}.get(type_, [None, schema["dictionary"]])
         children = [self._column(child, one or {"format": "", "children": [], "dictionary": None})
                     for child, one in zip(told["children"], below)]
         scale = -int(schema["format"].split(",")[1]) if schema["format"].startswith("d:") else 0
@@ -387,4 +387,4 @@ def normal(value):
         return [normal(one) for one in value]
     if isinstance(value, datetime.datetime) and value.tzinfo:
         return value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
-    return "NaN" if value != value else value
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else "nan" if value == "NaN" else value

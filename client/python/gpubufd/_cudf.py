@@ -314,7 +314,7 @@ def _lacks(held: Any, what: str, kind: str) -> TypeError:
 
 def _extension_of(node: Node) -> str:
     pairs = node.metadata or ()
-    return dict(zip(pairs[::2], pairs[1::2])).get(_series.EXTENSION.encode(), b"").decode()
+    return dict(zip(pairs[::2], pairs[1::2])).get(_series.EXTENSION.encode(), b"").decode() if pairs else ""
 
 
 def _nothing(node: Node) -> Tuple[Any, Any]:
@@ -349,16 +349,23 @@ def _list(held: Any, node: Node) -> Tuple[Any, Any]:
 
     if node.dtype not in OFFSET_WIDTHS:
         raise _lacks(held, node.dtype, _values.head(node.dtype))
-    items, last = node.children[0], 0
-    if node.length:
-        last = node.offset_at(node.offset + node.length, cuda.LEGACY_STREAM)
-    if last != items.length:
-        items = dataclasses.replace(items, length=last, null_count=-1 if items.null_count else 0)
+    last = node.offset_at(node.offset + node.length, cuda.LEGACY_STREAM) if node.length else 0
+    items = _first(node.children[0], last)
     offsets = _offsets(node)
     if OFFSET_WIDTHS[node.dtype] == 8:
         offsets = pylibcudf.unary.cast(offsets, pylibcudf.DataType(pylibcudf.TypeId.INT32))
     column, dtype = _column(held._child(0), items, {}, True)
     return _plain("LIST", node, None, [offsets, column]), cudf.ListDtype(dtype)
+
+
+def _first(node: Node, count: int) -> Node:
+    """The first elements of a Node."""
+    if node.length == count:
+        return node
+    below = node.children
+    if node.dtype == "dictionary":
+        below = [_first(below[0], count), below[1]]
+    return dataclasses.replace(node, length=count, null_count=-1 if node.null_count else 0, children=below)
 
 
 def _struct(held: Any, node: Node) -> Tuple[Any, Any]:
