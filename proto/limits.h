@@ -36,8 +36,7 @@
     X(recall_ms, 100, "milliseconds that a session may take to give back what it only caches")     \
     X(output_bytes, 8388608, "bytes queued for a session, and of untold events")                   \
     X(session_leases, 1048576, "leases of a session")                                              \
-    X(session_unsealed, 4096,                                                                      \
-      "unsealed objects of a session, and its leases for writing live ones")                       \
+    X(session_unsealed, 4096, "unsealed objects of a session, and live ones that it writes")       \
     X(session_watches, 64, "watches of a session")                                                 \
     X(session_provides, 64, "prefixes that a session provides")                                    \
     X(session_wanted, 1024, "names that a provider is asked for at a time")                        \
