@@ -120,6 +120,9 @@ static const char *next_place(const struct gb_spill *spill, const struct gb_stor
     int first = storage->resident ? 0 : storage->copies[GB_TIER_HOST] ? GB_TIER_DISK : GB_TIERS;
 
     *stays = NULL;
+    for (int kind = first; kind < GB_TIERS; kind++)
+        if (storage->copies[kind])
+            return gb_tier_name((enum gb_tier_kind)kind);
     if (storage->size > 0 && !storage->needs)
         return "nowhere";
     for (int kind = first; gb_storage_can_spill(storage) && kind < GB_TIERS; kind++)

@@ -252,13 +252,19 @@ static bool has_tier(const struct gb_storage *storage)
     return storage->device->lanes[GB_OUT] && gb_storage_can_spill(storage);
 }
 
+static bool has_copy(const struct gb_storage *storage)
+{
+    return storage->copies[GB_TIER_HOST] || storage->copies[GB_TIER_DISK];
+}
+
 const char *gb_object_prospect(const struct gb_object *object)
 {
     const struct gb_storage *storage = object->storage;
 
     if (storage->pins > 0 || storage->size == 0)
         return "stays";
-    if (!storage->needs && (object->named || object->evict == GB_EVICT_DROP))
+    if (!storage->needs && !(storage->resident && has_copy(storage)) &&
+        (object->named || object->evict == GB_EVICT_DROP))
         return "drops";
     return storage->resident && has_tier(storage) ? "spills" : "stays";
 }

@@ -105,8 +105,8 @@ void gb_wait_watch(struct gb_wait *wait, struct gb_storage *storage);
 /* Waits to write a live object (`claims`: as its only writer): for its turn among requests that do,
    or for the name's next object. */
 void gb_wait_to_write(struct gb_wait *wait, struct gb_storage *storage, bool claims);
-/* The first request that waits to write the object, came before this one (NULL: a new one), and must
-   not be overtaken by it: either of them claims it. NULL: there is none. */
+/* The first request that waits to write the object, came before this one (NULL: a new one), and
+   must not be overtaken by it: either of them claims it. NULL: there is none. */
 const struct gb_wait *gb_wait_to_write_before(struct gb_server *server,
                                               const struct gb_storage *storage,
                                               const struct gb_wait *wait, bool claims);
@@ -142,9 +142,9 @@ void gb_wait_until(struct gb_wait *wait, uint64_t until_ms);
 /* The device's. */
 struct gb_queue *gb_waits_queue(struct gb_server *server, const struct gb_device *device);
 
-/* Wakes the requests that need the storage's content: its move has ended, or a name does not mean it
-   any more. Or a writer of live content has ended: wakes the first request that waits to write it;
-   the next is woken when that has been answered. */
+/* Wakes the requests that need the storage's content: its move has ended, or a name does not mean
+   it any more. Or a writer of live content has ended: wakes the first request that waits to write
+   it; the next is woken when that has been answered. */
 void gb_waits_wake(struct gb_server *server, struct gb_storage *storage);
 /* Tries requests that were woken, and goes on with the rounds of devices: one request of each at
    least, and then until that time of uv_hrtime(). */

@@ -4,7 +4,7 @@ import pytest
 
 from device import MIB
 from peer import Peer, bytes_layout, wait_until
-from tiers import SIZE, content, start, tiered  # noqa: F401
+from tiers import BELOW, SIZE, content, start, tiered  # noqa: F401
 
 
 def parked(daemon, name, **params):
@@ -80,6 +80,23 @@ def test_it_leaves_for_a_tier_and_comes_back(tiered, evict):  # noqa: F811
     reader.call("release", leases=[lease, again["lease"]])
     reader.unmap()
     reader.error("stale", "open", lease=lease)
+
+
+def test_what_has_a_copy_leaves_for_it(tiered):  # noqa: F811
+    """Also what may be dropped: it was copied while it was parked. `stat` says what becomes of it."""
+    tiered.put("a", evict="drop")
+    reader, lease = parked(tiered.daemon, "a")
+    tiered.peer.call("move", name="a", tier=BELOW)
+    again = reader.call("open", lease=lease, wait_ms=60000)
+    reader.call("release", leases=[lease, again["lease"]])
+    reader.unmap()
+    told = tiered.peer.call("stat", name="a", why=True)
+    assert told["goes_to"] == BELOW and told["object"]["when_short"] == "spills"
+    for name in ("b", "c", "d"):
+        tiered.put(name)
+    told = tiered.peer.call("stat", name="a", why=True)
+    assert told["object"]["tier"] == BELOW
+    assert told["goes_to"] == "nowhere" and told["object"]["when_short"] == "drops"
 
 
 def test_events(daemon, peer):
