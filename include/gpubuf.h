@@ -362,7 +362,8 @@ GPUBUF_API int gpubuf_switch(struct gpubuf_view *view, const struct gpubuf_open_
 
 /*
  * Shows nothing, and keeps the claim: the version may leave its device for a tier, and is not
- * dropped, whatever becomes of its name. The addresses stay reserved. To read there is a fault: on
+ * dropped, whatever becomes of its name; but without a name it goes if others lack room while this
+ * user is past its quota. The addresses stay reserved. To read there is a fault: on
  * the host SIGSEGV, with an address inside; on a GPU an error that ends the context. Returns 1 if
  * it was parked already, else 0.
  */
@@ -370,7 +371,7 @@ GPUBUF_API int gpubuf_park(struct gpubuf_view *view, void *const *streams, size_
 
 /* Shows again what was parked, at the same addresses; brings it back from a tier if need be, and
    waits for room at most `wait_ms`. gpubuf_switch does so, too, with what it opens. Returns 1 if
-   the view was not parked, else 0. */
+   the view was not parked, else 0. GPUBUF_E_STALE: the version is gone. */
 GPUBUF_API int gpubuf_resume(struct gpubuf_view *view, int64_t wait_ms);
 
 /* Whether the view is parked. */

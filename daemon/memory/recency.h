@@ -58,4 +58,10 @@ struct gb_recent *gb_recency_oldest_dirty(const struct gb_recency *recency);
 bool gb_recent_before(const struct gb_recent *entry, uint64_t most, uint64_t *count,
                       uint64_t *bytes);
 
+/* The bytes whose content must be kept and does not go into `below` bytes of the tiers. */
+static inline uint64_t gb_recency_stuck(const struct gb_recency *recency, uint64_t below)
+{
+    return recency->needed_bytes > below ? recency->needed_bytes - below : 0;
+}
+
 #endif

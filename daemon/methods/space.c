@@ -178,10 +178,26 @@ static bool may_leave(struct gb_call *call, struct gb_search *search, uint64_t s
         return true;
     search->look = gb_store_look(&call->server->store, device, key, search->need, soon,
                                  gb_spill_room_below(&call->server->spill, device, reserve));
-    if (search->look == GB_LOOK_NOTHING &&
-        gb_users_press(&call->server->registry, device, search->need, gb_now_ms()))
-        search->look = GB_LOOK_MAPPED;
     return search->look == GB_LOOK_FITS;
+}
+
+/* Has users who are past their quota by versions without a name give way: a parked lease on one of
+   these ends, else they are asked for the others. True: a lease has ended. */
+static bool press_users(struct gb_call *call, struct gb_search *search, uint64_t reserve)
+{
+    struct gb_registry *registry = &call->server->registry;
+    struct gb_device *device = search->device;
+    uint64_t below = gb_spill_room_below(&call->server->spill, device, reserve);
+    uint64_t stuck = gb_recency_stuck(&device->recency, below);
+    uint64_t excess = gb_users_excess(&registry->store->users, device);
+
+    if (search->look == GB_LOOK_MAPPED)
+        return false;
+    if (excess >= gb_device_lacks(device, search->need) && gb_users_unpark(registry, device))
+        return true;
+    if (gb_users_press(registry, device, search->need + stuck, gb_now_ms()))
+        search->look = GB_LOOK_MAPPED;
+    return false;
 }
 
 /* Makes room after a try that found the device full. True: try again. If many storages have to
@@ -191,19 +207,23 @@ static bool make_room(struct gb_call *call, struct gb_search *search)
     bool comes_back = search->placing.storage != NULL;
     struct gb_demand demand = gb_call_demand(call, comes_back ? 0 : search->need);
     uint64_t soon = coming(call, search->device), shortfall = search->placing.shortfall;
+    bool fits;
 
-    if (soon >= shortfall || !may_leave(call, search, soon, demand.reserve))
+    if (soon >= shortfall)
         return false;
+    fits = may_leave(call, search, soon, demand.reserve);
     if (call->left++ == LEAVE_A_TRY && !is_in_vain(call)) {
         search->full_tier = GB_TIERS;
         search->room = GB_ROOM_ARRIVING;
         gb_device_changed(search->device);
         return false;
     }
-    search->room = gb_spill_make_room(&call->server->spill, search->device, shortfall - soon,
-                                      &demand, &call->error);
+    search->room = fits ? gb_spill_make_room(&call->server->spill, search->device, shortfall - soon,
+                                             &demand, &call->error)
+                        : GB_ROOM_NONE;
     search->full_tier = demand.full_tier;
-    return search->room == GB_ROOM_MADE;
+    return search->room == GB_ROOM_MADE ||
+           (search->room == GB_ROOM_NONE && press_users(call, search, demand.reserve));
 }
 
 /* True, with the outcome, if the memory that is made for the request is not there yet, or that has

@@ -359,6 +359,31 @@ bool gb_users_press(struct gb_registry *registry, struct gb_device *device, uint
     return true;
 }
 
+bool gb_users_unpark(struct gb_registry *registry, struct gb_device *device)
+{
+    const struct gb_link *past = &registry->store->users.past;
+    unsigned looked = 0;
+
+    if (registry->kept_count > 0)
+        return false; /* in the grace period what was there stays */
+    GB_LIST_EACH(past, const struct gb_user, user, of_past) {
+        if (gb_user_excess(user, device) == 0)
+            continue;
+        GB_LIST_EACH(&user->nameless_stakes[device->index], struct gb_stake, stake, of_user) {
+            GB_LIST_EACH(&stake->lease_list, struct gb_lease, lease, of_stake) {
+                if (++looked > LOOK_LIMIT)
+                    return false;
+                if (!lease->parked_ms)
+                    continue;
+                gb_lease_end(registry, lease); /* and with it, perhaps, the stake */
+                gb_device_changed(device);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* ---- the end ---- */
 
 void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)

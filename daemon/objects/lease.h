@@ -10,7 +10,8 @@
  * says something of leases, all that it keeps count as in use.
  *
  * Or it may be *parked*: a claim on the content and not on memory. It is no hold either, and is not
- * recalled: the object may leave its device for a tier, and is not dropped, named or not.
+ * recalled: the object may leave its device for a tier, and is not dropped, named or not. On a
+ * version without a name it ends where room is lacking and its user is past its quota.
  */
 #ifndef GB_LEASE_H
 #define GB_LEASE_H
@@ -115,6 +116,10 @@ bool gb_user_recall(struct gb_registry *registry, const struct gb_user *user,
    such users. */
 bool gb_users_press(struct gb_registry *registry, struct gb_device *device, uint64_t bytes,
                     uint64_t now_ms);
+/* Ends a parked lease on a version of the device without a name, of a user whom such versions take
+   past its quota; not in the grace period. To be called where neither the device nor a tier has
+   room. False: there is none. */
+bool gb_users_unpark(struct gb_registry *registry, struct gb_device *device);
 /* Ends a lease. The end of a lease in use counts as a use of its object. An unsealed object is
    aborted; an object without a name is freed with its last lease. */
 void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease);

@@ -111,7 +111,7 @@ enum gb_look gb_store_look(struct gb_store *store, struct gb_device *device,
                            uint64_t below)
 {
     const struct gb_recency *recency = &device->recency;
-    uint64_t stuck = recency->needed_bytes > below ? recency->needed_bytes - below : 0;
+    uint64_t stuck = gb_recency_stuck(recency, below);
     struct prospect prospect = {.key = key, .bytes = bytes, .below = below};
     uint64_t there, missing;
 

@@ -69,7 +69,10 @@ HELD = {
     "*Memory.*": {
         CHARGES: "test_a_quota_bounds_what_is_held test_aliases_count_for_their_owner "
                  "test_what_is_read_after_its_name_has_gone_counts_for_its_readers",
-        EXCESS: "test_a_reader_past_its_quota_does_not_keep_a_device test_a_replacement_locks_no_reader_out"},
+        EXCESS: "test_a_reader_past_its_quota_does_not_keep_a_device test_parked_leases_past_a_quota_end "
+                "test_a_replacement_locks_no_reader_out"},
+    "a reader keeps it on its device as long as it has it open": {
+        EXCESS: "test_what_has_a_name_counts_for_its_owner_alone"},
     "*Providers.*": {PROVIDE: "test_users_take_turns"},
     "*The log.*": {
         LIMITS: "test_nobody_fills_the_log test_a_refused_session_is_told_why", STRANGERS: "test_what_others_can_write_into_the_log",
@@ -113,6 +116,7 @@ HELD = {
     "before a handler sees it": {"integration/test_params.py": "test_unknown test_wrong_type test_out_of_range test_twice"},
     # under "What is not"
     "libgpubuf keeps a program from breaking it": {"lib/test_sealed.c": "test_what_is_sealed_faults test_what_is_opened_faults"},
+    "a claim that waits keeps them from beginning to": {LIVE: "test_a_waiting_claim_has_its_turn"},
     "Of a stream, a reader that lies costs others no more than one that": {
         "unit/test_ring.c": "test_reader_lies test_crowd_costs_one_wake test_reader_behind_a_crowd "
                             "test_writer_lies test_writer_rings_in_vain",

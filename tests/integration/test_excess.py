@@ -50,16 +50,12 @@ def ended(peer):
 # ---- who is past its quota gives way -----------------------------------------------------
 
 
-@pytest.mark.parametrize("park", [False, True], ids=["used", "parked"])
 # RELIABILITY.md: Users among themselves 11
-def test_a_reader_past_its_quota_does_not_keep_a_device(daemon_factory, park):
+def test_a_reader_past_its_quota_does_not_keep_a_device(daemon_factory):
     """Seven deleted objects of 8 MiB by a reader with a quota of 8: it is asked, and its session ends."""
     daemon = daemon_factory("--quota", "default:bytes=8M", "--quota", f"{A}:bytes=60M", "--limit", "unmap_ms=300")
     a, b = daemon.connect_as(A, A), daemon.connect_as(B, B)
     (held,) = hold(a, [b], 7)
-    if park:
-        b.call("release", leases=held, park=True)
-        b.unmap()
     assert account(b, B)["nameless"] == 56 * MIB
     a.create_object("a", bytes_layout(16 * MIB), wait_ms=20000)
     assert [asked_for(b) for _ in range(2)] == held[:2]  # the oldest first
@@ -68,6 +64,61 @@ def test_a_reader_past_its_quota_does_not_keep_a_device(daemon_factory, park):
     assert ended(a) == 1
     again = daemon.connect_as(B, B)
     assert account(again, B)["used"] == account(again, B)["held"] == 0 and adds_up(daemon)
+
+
+@pytest.mark.parametrize("lacks", ["device", "tier", "move"])
+# RELIABILITY.md: Users among themselves 11
+def test_parked_leases_past_a_quota_end(daemon_factory, directory, lacks):
+    """Those on deleted objects, where a device and its tier are full: at once, and no more than have to."""
+    tier = ["--tier", f"disk:64M:{directory}", "--watermarks", "100:100"] if lacks != "device" else []
+    daemon = daemon_factory("--quota", "default:bytes=8M", "--quota", f"{A}:bytes=200M",
+                            "--limit", "unmap_ms=60000", *tier)
+    a, b = daemon.connect_as(A, A), daemon.connect_as(B, B)
+    count, held = {"device": 7, "tier": 14, "move": 7}[lacks], []
+    for i in range(count):
+        publish(a, f"held/{i}", 8 * MIB, wait_ms=20000)
+        held.append(b.open_object(f"held/{i}").lease)
+        b.call("release", lease=held[-1], park=True)
+        b.unmap()
+        if lacks == "move":
+            a.call("move", name=f"held/{i}", tier="disk")
+    a.call("delete", names=[f"held/{i}" for i in range(count)])
+    assert account(b, B)["nameless"] == count * 8 * MIB
+    if lacks == "move":
+        publish(a, "moved", 8 * MIB)
+        a.call("move", name="moved", tier="disk")
+    else:
+        a.create_object("a", bytes_layout(16 * MIB))
+    left = account(b, B)["nameless"] // (8 * MIB)
+    assert count - 5 <= left < count
+    for lease in held[:count - left]:  # the oldest first
+        b.error("stale", "open", lease=lease)
+    assert b.call("open", lease=held[-1], wait_ms=20000)["lease"]
+    assert ended(a) == 0
+
+
+def test_what_has_a_name_counts_for_its_owner_alone(daemon_factory):
+    """So a reader keeps it on its device whatever the reader's quota."""
+    daemon = daemon_factory("--quota", f"{B}:bytes=8M")
+    a, b, c = (daemon.connect_as(uid, uid) for uid in (A, B, C))
+    for i in range(7):
+        publish(a, f"o/{i}", 8 * MIB, evict="drop")
+        b.open_object(f"o/{i}")
+    c.error("no_space", "create", name="c", layout=bytes_layout(16 * MIB))
+    assert account(b, B)["used"] == 0
+    b.close()
+    c.call("create", name="c", layout=bytes_layout(16 * MIB))
+
+
+def test_parked_leases_within_a_quota_stay(daemon_factory, directory):
+    """Also where a tier is full."""
+    daemon = daemon_factory("--quota", "default:bytes=64M", "--quota", f"{A}:bytes=200M", "--tier", f"disk:16M:{directory}")
+    a, b = daemon.connect_as(A, A), daemon.connect_as(B, B)
+    (held,) = hold(a, [b], 7)
+    b.call("release", leases=held, park=True)
+    b.unmap()
+    a.error("no_space", "create", name="a", layout=bytes_layout(24 * MIB))
+    assert account(b, B)["nameless"] == 56 * MIB
 
 
 def test_who_releases_goes_on(daemon_factory):
