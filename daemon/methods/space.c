@@ -72,19 +72,33 @@ static void tell_account(struct gb_writer *writer, const struct gb_device *devic
     tell_figure(writer, device->pinned_by_clients, "mapped by clients after their release");
 }
 
+/* Tells how much room the tiers have, and why it does not do. */
+static void tell_tiers(const struct gb_call *call, const struct gb_search *search,
+                       struct gb_writer *writer)
+{
+    const struct gb_spill *spill = &call->server->spill;
+    uint64_t reserve = search->placing.storage ? 0 : search->need, least;
+    uint64_t room = gb_spill_room(spill, search->device, reserve, &least);
+
+    gb_write_format(writer, "; the tiers have room for %" PRIu64 " bytes", room);
+    if (room < least)
+        gb_write_format(writer,
+                        ", and a new object of this size is refused below %" PRIu64
+                        ", so that others can come back",
+                        least);
+    if (spill->tiers[GB_TIER_HOST].failing_until || spill->tiers[GB_TIER_DISK].failing_until)
+        gb_write_text(writer, "; a tier failed lately");
+}
+
 /* Tells why objects that nobody holds do not leave, and what can be done about it. */
 static void tell_remedy(const struct gb_call *call, const struct gb_search *search,
                         struct gb_writer *writer)
 {
     const struct gb_device *device = search->device;
-    const struct gb_spill *spill = &call->server->spill;
 
     if (device->recency.needed_bytes > 0 && search->room != GB_ROOM_ARRIVING &&
         gb_device_lacks(device, search->need) == 0)
-        gb_write_text(writer, spill->tiers[GB_TIER_HOST].failing_until ||
-                                      spill->tiers[GB_TIER_DISK].failing_until
-                                  ? "; the tiers are full, or failed lately"
-                                  : "; the tiers are full");
+        tell_tiers(call, search, writer);
     else if (device->stay.bytes == 0)
         return;
     else

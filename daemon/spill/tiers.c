@@ -31,10 +31,10 @@ void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier
         gb_spill_changed(spill); /* for the requests behind it */
 }
 
-uint64_t gb_spill_room_below(const struct gb_spill *spill, const struct gb_device *device,
-                             uint64_t reserve)
+uint64_t gb_spill_room(const struct gb_spill *spill, const struct gb_device *device,
+                       uint64_t reserve, uint64_t *least)
 {
-    uint64_t room = 0, all = 0, more = 0;
+    uint64_t room = 0, all = 0;
 
     for (int kind = 0; kind < GB_TIERS; kind++) {
         const struct gb_tier *tier = &spill->tiers[kind];
@@ -45,9 +45,18 @@ uint64_t gb_spill_room_below(const struct gb_spill *spill, const struct gb_devic
         all += tier->capacity;
         room += stays < tier->capacity ? tier->capacity - stays : 0;
     }
+    *least = 2 * reserve;
     if (reserve > 0)
-        more = all / 16 < device->capacity / 4 ? all / 16 : device->capacity / 4;
-    return room >= 2 * reserve + more ? room - reserve - more : 0;
+        *least += all / 16 < device->capacity / 4 ? all / 16 : device->capacity / 4;
+    return room;
+}
+
+uint64_t gb_spill_room_below(const struct gb_spill *spill, const struct gb_device *device,
+                             uint64_t reserve)
+{
+    uint64_t least, room = gb_spill_room(spill, device, reserve, &least);
+
+    return room >= least ? room - least + reserve : 0;
 }
 
 static int add_places(struct gb_tier *tier, uint64_t bytes, struct gb_error *error)

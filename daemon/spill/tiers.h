@@ -32,9 +32,13 @@ void gb_spill_tend_outage(struct gb_spill *spill);
    none). */
 void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind full_tier);
 
-/* The bytes of the device that the tiers could take if all their clean copies were freed. The
-   reserve stays free, and some more, since the room that is left may lie in pieces. 0 if less than
-   the reserve would be left to take: objects are alike, and leave as wholes. */
+/* The room of the tiers for content of the device, if all their clean copies were freed; and how
+   much of it there must be for a new object of `reserve` bytes: as many for what leaves for it, as
+   many that stay free, and some more, since the room that is left may lie in pieces. */
+uint64_t gb_spill_room(const struct gb_spill *spill, const struct gb_device *device,
+                       uint64_t reserve, uint64_t *least);
+/* The bytes of the device that the tiers could take beside the reserve. 0 if that is less than the
+   reserve: objects are alike, and leave as wholes. */
 uint64_t gb_spill_room_below(const struct gb_spill *spill, const struct gb_device *device,
                              uint64_t reserve);
 /* Whether the device's objects can go to that tier. */
