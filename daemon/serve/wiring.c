@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,9 @@
 #include "daemon/serve/wait.h"
 #include "daemon/spill/tiers.h"
 #include "daemon/store/store.h"
+
+#define FILES_TO_COME 6   /* that gb_server_listen() opens: the socket, its lock, and others */
+#define FILES_OF_A_USER 5 /* that it needs: a session, and two segments of host memory */
 
 /* ---- functions that are handed down ---- */
 
@@ -307,11 +311,33 @@ static void go_on_counting(struct gb_server *server)
     server->seq = (uint64_t)gb_wall_ms() * 1000;
 }
 
+/* Does not begin with so few descriptors that one user could keep another from having any: beside
+   the daemon's own, the first may take a quarter, and the second needs some. A daemon that follows
+   another begins in any case. */
+static int check_files(const struct gb_server *server, struct gb_error *error)
+{
+    int own = open("/dev/null", O_RDONLY | O_CLOEXEC); /* the lowest number that is not taken */
+    uint64_t most = server->config->open_files;
+    uint64_t least = ((uint64_t)own + FILES_TO_COME + FILES_OF_A_USER) * 4 / 3;
+
+    if (own < 0)
+        return gb_fail_errno(error, "cannot open descriptors");
+    close(own);
+    if (most == 0 || server->config->spill.follows || least <= most)
+        return 0;
+    return gb_fail(error, GPUBUF_E_INVALID,
+                   "it may have %" PRIu64 " descriptors open, and needs %" PRIu64
+                   " at least: raise RLIMIT_NOFILE (ulimit -n, LimitNOFILE=)",
+                   most, least);
+}
+
 int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error)
 {
-    int r = make_instance(server, error);
+    int r = check_files(server, error);
 
     server->loop = loop;
+    if (r == 0)
+        r = make_instance(server, error);
     if (r == 0)
         r = open_listener(server, error);
     if (r < 0)

@@ -186,6 +186,24 @@ def read_to_the_end(peers):
 
 
 @pytest.mark.usefixtures("many_files")
+@pytest.mark.parametrize("files", [36, 48, 64])
+# RELIABILITY.md: Hostile clients 6
+def test_few_descriptors(limited, files):
+    """However few there are: beside as many connections of one user another publishes and reads."""
+    daemon = limited(files)
+    assert goes_well(daemon, "alone") == (TIMES, None)
+    crowd = [daemon.connect_as(B, B) for _ in range(files)]
+    assert goes_well(daemon, "beside") == (TIMES, None)
+    for one in crowd:
+        one.close()
+
+
+def test_too_few_descriptors(limited):
+    """It does not start: one user would leave no other any."""
+    with pytest.raises(AssertionError, match=r"it may have 24 descriptors open, and needs 3\d at least: raise RLIMIT_NOFILE"):
+        limited(24)
+
+
 # RELIABILITY.md: Hostile clients 6
 def test_several_users(limited):
     """Each user leaves the others a part of the remaining descriptors; sessions that hang up end."""
