@@ -1,6 +1,6 @@
 /*
- * A writer that several users share, for texts that are used up at once: one text at a time. What
- * begins while another text is not used up yet would be written into that; builds for tests end
+ * A writer that several users share, for texts that are used up at once: one text at a time. A text
+ * that begins while another is not used up yet would be written into that; builds for tests end
  * there. Not thread-safe.
  */
 #ifndef GB_SHARED_WRITER_H

@@ -161,13 +161,14 @@ static int run(struct gb_call *call)
     return GB_DONE;
 }
 
-/* `task`: NULL if the request is no task. call_end() follows. */
+/* `task`: NULL if the request is no task. The workspace is to be returned when the answer is sent,
+   or the request put aside. */
 static void call_init(struct gb_call *call, struct gb_session *session,
                       const struct gb_message *message, struct gb_task *task)
 {
     struct gb_server *server = session->server;
 
-    gb_take_shared(&server->workspace.taken);
+    gb_workspace_take(&server->workspace);
     memset(call, 0, offsetof(struct gb_call, error));
     call->server = server;
     call->session = session;
@@ -182,12 +183,6 @@ static void call_init(struct gb_call *call, struct gb_session *session,
     call->id = message->request.id;
     call->method = message->method;
     call->index = message->index;
-}
-
-/* The answer is sent, or the request put aside: the workspace is the next one's. */
-static void call_end(const struct gb_call *call)
-{
-    call->server->workspace.taken = false;
 }
 
 /*
@@ -268,7 +263,7 @@ static int serve(struct gb_session *session, const char *line, size_t length)
         return gb_task_read(session, line, length);
     call_init(&call, session, &message, NULL);
     r = serve_message(&call);
-    call_end(&call);
+    gb_workspace_return(&call.server->workspace);
     return r < 0 ? r : 0;
 }
 
@@ -296,13 +291,13 @@ static bool retry(struct gb_wait *wait, bool last_try)
         /* The message was readable once, so memory is out. Its id is not known without it. */
         call.writer->failed = true;
         gb_session_send(session, call.writer, NULL, 0);
-        call_end(&call);
+        gb_workspace_return(&call.server->workspace);
         gb_wait_end(wait);
         return true;
     }
     session->server->serving = session;
     r = run(&call);
-    call_end(&call);
+    gb_workspace_return(&call.server->workspace);
     session->server->serving = NULL;
     if (r == GB_WAITS)
         return false;
@@ -335,7 +330,7 @@ static int go_on_with(struct gb_task *task)
             r = GB_DONE;
         }
     }
-    call_end(&call);
+    gb_workspace_return(&call.server->workspace);
     if (r == GB_WAITS || r == GB_GOES_ON)
         return 0;
     gb_task_free(task);

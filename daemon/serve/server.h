@@ -38,6 +38,17 @@ struct gb_workspace {
     char *scratch, *end_scratch; /* for received bytes; for those of a session that has hung up */
 };
 
+/* Between these a request has the pool and the writers. */
+static inline void gb_workspace_take(struct gb_workspace *workspace)
+{
+    gb_take_shared(&workspace->taken);
+}
+
+static inline void gb_workspace_return(struct gb_workspace *workspace)
+{
+    workspace->taken = false;
+}
+
 /* The requests that wait for a device: for its space, its driver, or a tier below it. */
 struct gb_queue {
     struct gb_link waits; /* struct gb_wait, in the order of arrival */
