@@ -39,7 +39,7 @@
     X(OUT_COPIED, "content was copied to a tier; the loop's thread does not know yet")             \
     X(OUT_TAKEN, "the copy is whole, and not recorded yet; the content is on its device, too")     \
     X(VACATE_BEGIN, "a storage is about to leave its device")                                      \
-    X(VACATE_DONE, "a storage has left its device; no record or event says so yet")                \
+    X(VACATE_DONE, "a storage has left its device, and the record says so; no event does yet")     \
     X(DOWN_TAKEN, "a copy of the host tier is on disk, too")                                       \
     X(FORGET_DONE, "a copy that was not needed is freed")                                          \
     X(IN_BEGIN, "content is about to be copied back to its device")                                \

@@ -8,7 +8,6 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/methods/live.h"
-#include "daemon/objects/straggler.h"
 #include "daemon/objects/text.h"
 #include "proto/utf8.h"
 
@@ -78,25 +77,21 @@ static void write_limits(struct gb_call *call)
     gb_write_char(call->writer, '}');
 }
 
-/* Grants a lease to a client that still maps the object's segments, which count as given; or maps
-   none, if the lease was parked. */
-static struct gb_lease *resume_lease(struct gb_call *call, struct gb_object *object, bool parked,
-                                     bool write)
+/* Grants a lease for reading to a client that still maps the object's segments, which count as
+   given; or maps none, if the lease was parked. */
+static struct gb_lease *grant_lease(struct gb_call *call, struct gb_object *object, bool parked)
 {
     struct gb_server *server = call->server;
     struct gb_lease *lease =
-        write ? gb_live_resume(call, object)
-              : gb_lease_new(&server->registry, object, &call->session->holder, false, gb_now_ms());
+        gb_lease_new(&server->registry, object, &call->session->holder, false, gb_now_ms());
 
-    if (lease && parked && !write) {
+    if (lease && parked) {
         gb_lease_park(&server->registry, lease, gb_now_ms());
         return lease;
     }
     for (unsigned i = 0; lease && i < object->storage->placement_count; i++)
         if (gb_mapper_add(&server->store, &call->session->mapper,
-                          object->storage->placements[i].segment,
-                          write ? GB_ACCESS_WRITE : GB_ACCESS_READ) < 0) {
-            call->session->unsealed -= write;
+                          object->storage->placements[i].segment, GB_ACCESS_READ) < 0) {
             gb_lease_end(&server->registry, lease);
             lease = NULL;
         }
@@ -170,27 +165,42 @@ static int read_resume(struct gb_call *call, struct gb_json value, struct resume
     return 0;
 }
 
+/* The version that the client had open, if it still exists; NULL: it does not. */
+static struct gb_object *find_version(struct gb_call *call, const struct resumed_object *wanted)
+{
+    const struct gb_string *name = &wanted->name;
+    struct gb_object *object = gb_registry_find(&call->server->registry, name->text, name->length);
+
+    while (object && object->named && object->version != wanted->version)
+        object = gb_object_older(object);
+    if (object && object->named)
+        return object;
+    return gb_state_nameless(&call->server->state, name->text, name->length, wanted->version);
+}
+
+static struct gb_lease *resume_lease(struct gb_call *call, const struct resumed_object *wanted,
+                                     uint64_t former)
+{
+    struct gb_object *object;
+
+    if (wanted->write)
+        return gb_live_resume(call, &wanted->name, wanted->version, former);
+    object = find_version(call, wanted);
+    if (object && gb_session_may_read(call->session, object) && lies_there(object, wanted) &&
+        gb_call_may_lease(call) == 0)
+        return grant_lease(call, object, wanted->parked);
+    return NULL;
+}
+
 /* Grants leases that the client had before its connection broke, for versions that still exist;
    writes null for others. */
 static void grant_resumed(struct gb_call *call, const struct resume *resume, struct gb_writer *list)
 {
-    gb_writer_reset(list);
     GB_FAILPOINT(RESUME_BEGIN);
     for (size_t i = 0; i < resume->count; i++) {
-        const struct resumed_object *wanted = &resume->objects[i];
-        const struct gb_string *name = &wanted->name;
-        struct gb_object *object =
-            gb_registry_find(&call->server->registry, name->text, name->length);
-        struct gb_lease *lease = NULL;
+        const struct gb_lease *lease =
+            resume->same_instance ? resume_lease(call, &resume->objects[i], resume->session) : NULL;
 
-        while (object && object->named && object->version != wanted->version)
-            object = gb_object_older(object);
-        if (!object || !object->named)
-            object =
-                gb_state_nameless(&call->server->state, name->text, name->length, wanted->version);
-        if (resume->same_instance && object && gb_session_may_read(call->session, object) &&
-            lies_there(object, wanted) && gb_call_may_lease(call) == 0)
-            lease = resume_lease(call, object, wanted->parked, wanted->write);
         if (i > 0)
             gb_write_char(list, ',');
         if (lease)
@@ -200,8 +210,7 @@ static void grant_resumed(struct gb_call *call, const struct resume *resume, str
         GB_FAILPOINT(RESUME_LEASE);
     }
     if (resume->same_instance && resume->session)
-        gb_straggler_end_rest(&call->server->registry, call->session->user, call->session->pid,
-                              resume->session);
+        gb_live_end_rest(call, resume->session);
     GB_FAILPOINT(RESUME_DONE);
 }
 

@@ -62,7 +62,7 @@ void gb_lease_write_holder(struct gb_writer *writer, const struct gb_lease *leas
     uint64_t since = lease->idle_ms ? lease->idle_ms : lease->parked_ms;
     if (lease->exclusive)
         GB_WRITE_LITERAL(writer, ",\"exclusive\":true");
-    if (lease->holder->straggles)
+    if (lease->holder->orphan)
         GB_WRITE_LITERAL(writer, ",\"left\":true");
     gb_stream_write_part(writer, lease);
     if (since)

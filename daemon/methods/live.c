@@ -5,9 +5,8 @@
 #include <stdio.h>
 
 #include "daemon/base/clock.h"
-#include "daemon/base/process.h"
 #include "daemon/methods/space.h"
-#include "daemon/objects/straggler.h"
+#include "daemon/objects/orphan_writer.h"
 #include "daemon/serve/departure.h"
 
 int gb_live_check(struct gb_call *call, const struct gb_create_params *params)
@@ -32,24 +31,18 @@ int gb_live_check(struct gb_call *call, const struct gb_create_params *params)
     return 0;
 }
 
-/* Makes sure that the daemon can tell when the session's process is over. */
+/* Makes sure that the daemon can tell when the session's process has exited. */
 static int know_process(struct gb_call *call)
 {
     struct gb_session *session = call->session;
-    int fd, r;
+    int r = 0;
 
-    if (session->straggler)
-        return 0;
-    r = gb_user_may_take(session->user, GB_STOCK_OPEN, 1, &call->error);
-    if (r < 0)
-        return r;
-    fd = gb_process_of(session->conn.fd, session->pid);
-    if (fd < 0)
-        return gb_fail_errno(&call->error, "cannot watch the process that would write");
-    r = gb_straggler_new(&call->server->registry, fd, session->pid, session->user,
-                         &session->straggler, &call->error);
+    if (session->orphan)
+        return gb_orphan_writer_check(session->orphan, &call->error);
+    r = gb_orphan_writer_new(&call->server->registry, session->conn.fd, session->pid, session->user,
+                             &session->orphan, &call->error);
     if (r == 0)
-        session->holder.started = session->straggler->holder.started;
+        session->holder.started = session->orphan->holder.started;
     return r;
 }
 
@@ -84,9 +77,9 @@ static int tell_writer(struct gb_call *call, const struct gb_object *object,
         "\"%s\" is %s%s%s by session %" PRIu64 " (%.64s, pid %d)%s", object->name,
         before ? "to be " : "", claims ? "claimed" : "written", after, holder->session,
         holder->client ? holder->client : "no name", (int)holder->pid,
-        holder->straggles ? ", whose connection has ended; its process has not, and may still "
-                            "write until that does"
-                          : "");
+        holder->orphan ? ", whose connection has ended; its process has not, and may still "
+                         "write until that does"
+                       : "");
 }
 
 int gb_live_open(struct gb_call *call, struct gb_object *object, bool exclusive, uint64_t wait_ms,
@@ -107,7 +100,7 @@ int gb_live_open(struct gb_call *call, struct gb_object *object, bool exclusive,
     if (r < 0)
         return r;
     gb_sessions_give_back(call->server, UINT64_MAX); /* sessions that have ended write no more */
-    gb_stragglers_end_over(registry);
+    gb_orphan_writers_end_exited(registry);
     blocked = exclusive ? object->live.writers > 0 : object->live.claimed;
     before = gb_wait_to_write_before(call->server, object->storage, call->wait, exclusive);
     if ((blocked || before) && wait_ms > 0 && !call->last_try)
@@ -123,14 +116,38 @@ int gb_live_open(struct gb_call *call, struct gb_object *object, bool exclusive,
     return 0;
 }
 
-struct gb_lease *gb_live_resume(struct gb_call *call, struct gb_object *object)
+static struct gb_returning returning(struct gb_session *session, uint64_t former)
+{
+    return (struct gb_returning){.user = session->user,
+                                 .pid = session->pid,
+                                 .session = former,
+                                 .holder = &session->holder,
+                                 .orphan = &session->orphan};
+}
+
+struct gb_lease *gb_live_resume(struct gb_call *call, const struct gb_string *name,
+                                uint64_t version, uint64_t former)
 {
     struct gb_session *session = call->session;
-    struct gb_lease *lease = gb_straggler_lease(object, session->user, session->pid);
+    const struct gb_returning self = returning(session, former);
+    struct gb_store *store = &call->server->store;
+    struct gb_lease *lease = NULL;
+    int r = gb_orphan_writer_lease(&call->server->registry, &self, name, version, &lease);
 
-    if (!lease || gb_live_may_write(call, NULL) < 0)
+    for (unsigned i = 0; r == 0 && i < lease->object->storage->placement_count; i++)
+        r = gb_mapper_add(store, &session->mapper, lease->object->storage->placements[i].segment,
+                          GB_ACCESS_WRITE);
+    if (r == 0)
+        r = gb_orphan_writer_resume(lease, &self);
+    if (r < 0)
         return NULL;
-    gb_straggler_give(lease, &session->holder);
     session->unsealed++;
     return lease;
+}
+
+void gb_live_end_rest(struct gb_call *call, uint64_t former)
+{
+    const struct gb_returning self = returning(call->session, former);
+
+    gb_orphan_writers_end_rest(&call->server->registry, &self);
 }

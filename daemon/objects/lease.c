@@ -14,6 +14,18 @@ uint64_t gb_holder_bytes(const struct gb_holder *holder)
     return bytes;
 }
 
+/* By its own number a lease is found by its session; one of an orphan writer is not asked for by
+   that, but by what it is on. */
+static uint64_t key_of_orphan(uint64_t version)
+{
+    return version | UINT64_C(1) << 63;
+}
+
+static uint64_t key_of(const struct gb_lease *lease)
+{
+    return lease->holder->orphan ? key_of_orphan(lease->object->version) : lease->id;
+}
+
 struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *object,
                               struct gb_holder *holder, bool write, uint64_t now_ms)
 {
@@ -22,7 +34,9 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
     if (!lease)
         return NULL;
     lease->id = registry->next_lease;
-    if (!gb_hash_insert(&registry->leases, &lease->link, lease->id)) {
+    lease->object = object;
+    lease->holder = holder;
+    if (!gb_hash_insert(&registry->leases, &lease->link, key_of(lease))) {
         free(lease);
         return NULL;
     }
@@ -34,8 +48,6 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
     if (holder->user)
         holder->user->has[GB_QUOTA_LEASES]++;
     registry->next_lease++;
-    lease->object = object;
-    lease->holder = holder;
     lease->write = write;
     lease->since_ms = now_ms;
     gb_list_append(&object->leases, &lease->of_object);
@@ -70,6 +82,17 @@ void gb_lease_move(struct gb_registry *registry, struct gb_lease *lease, struct 
     from->bytes[device] -= lease->object->bytes;
     to->bytes[device] += lease->object->bytes;
     lease->holder = to;
+    gb_hash_remove(&registry->leases, &lease->link);
+    gb_hash_insert(&registry->leases, &lease->link, key_of(lease)); /* there is room for it */
+}
+
+struct gb_lease *gb_lease_next_orphan(const struct gb_registry *registry, uint64_t version,
+                                      const struct gb_lease *before)
+{
+    struct gb_hash_link *link = before ? gb_hash_next(&before->link)
+                                       : gb_hash_first(&registry->leases, key_of_orphan(version));
+
+    return link ? GB_CONTAINER(link, struct gb_lease, link) : NULL;
 }
 
 struct gb_lease *gb_lease_find(const struct gb_registry *registry, uint64_t id,

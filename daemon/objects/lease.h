@@ -35,7 +35,7 @@ struct gb_holder {
     pid_t pid;            /* its process, and when that was started; 0: it writes nothing live */
     uint64_t started;     /* (base/process.h) */
     const char *client;   /* the name that it gave; the owner's; NULL: none */
-    bool straggles;       /* its session has ended: straggler.h */
+    bool orphan;          /* its session has ended: orphan_writer.h */
     bool keeps; /* the grace period: its leases are left out of the counts that clients see */
     uint64_t count, idle, parked; /* all leases; idle ones; parked ones */
     uint64_t bytes[GB_DEVICES];   /* of its leases' objects, by the device's index */
@@ -44,7 +44,7 @@ struct gb_holder {
 };
 
 struct gb_lease {
-    struct gb_hash_link link; /* by id */
+    struct gb_hash_link link; /* by id; of an orphan writer, by the object's version */
     struct gb_link of_object, of_holder;
     struct gb_link of_idle;    /* of its storage, while it is idle: those not recalled yet first */
     struct gb_link of_writing; /* of a live object that it is for writing */
@@ -89,6 +89,10 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
 void gb_lease_claim(struct gb_lease *lease, bool anew);
 /* Gives a lease that has no slot to another holder of the same user. */
 void gb_lease_move(struct gb_registry *registry, struct gb_lease *lease, struct gb_holder *to);
+/* Walks over the leases that orphan writers have on the object of that version: the one after
+   `before` (NULL: the first); NULL: there is none. */
+struct gb_lease *gb_lease_next_orphan(const struct gb_registry *registry, uint64_t version,
+                                      const struct gb_lease *before);
 struct gb_lease *gb_lease_find(const struct gb_registry *registry, uint64_t id,
                                const struct gb_holder *holder);
 /* Gives a new read lease a slot, if one is free or a user who has more of the object's gives way,

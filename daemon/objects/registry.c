@@ -14,6 +14,7 @@ void gb_registry_init(struct gb_registry *registry, struct gb_store *store)
     registry->store = store;
     registry->next_version = registry->next_lease = 1;
     registry->exits = -1;
+    registry->watch_at = UINT64_MAX;
 }
 
 void gb_registry_end(struct gb_registry *registry)
@@ -24,9 +25,10 @@ void gb_registry_end(struct gb_registry *registry)
     while ((name = gb_names_lower(&registry->names, "", 0, false)))
         gb_registry_unname(registry, GB_CONTAINER(name, struct gb_object, index), GB_EVENT_DELETED);
     gb_registry_sweep(registry);
-    assert(registry->leases.count == 0 && registry->objects == 0);
+    assert(registry->leases.count == 0 && registry->objects == 0 && registry->writers.count == 0);
     gb_names_end(&registry->names);
     gb_hash_end(&registry->leases);
+    gb_hash_end(&registry->writers);
     gb_deadlines_end(&registry->deadlines);
 }
 

@@ -107,9 +107,12 @@ struct gb_registry {
     uint64_t next_version, next_lease;
     struct gb_link walks; /* struct gb_walk: over leases of a holder */
     uint64_t objects;
-    uint64_t private_names;    /* of objects that not everybody may open */
-    struct gb_link stragglers; /* writers of live objects that outlive their sessions */
-    int exits; /* an epoll set of their processes, which can be read when one ends; not ours */
+    uint64_t private_names; /* of objects that not everybody may open */
+    /* Processes that write live objects (orphan_writer.h). */
+    struct gb_hash_table writers; /* struct gb_writer_process, by pid */
+    struct gb_link writer_list, unwatched_writers;
+    uint64_t watch_at; /* when to look for the unwatched ones again; UINT64_MAX: there are none */
+    int exits;         /* an epoll set of the others, which can be read when one ends; not ours */
     struct gb_link orphans; /* objects without name and lease that gb_registry_sweep() frees */
     uint64_t now_ms;        /* the time of this turn, set by the server */
     /* Called after a name has got its object, and just before it loses it. */

@@ -6,7 +6,7 @@
 
 #include "daemon/base/log.h"
 #include "daemon/base/walk.h"
-#include "daemon/objects/straggler.h"
+#include "daemon/objects/orphan_writer.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/idle.h"
 #include "daemon/serve/wait.h"
@@ -113,12 +113,12 @@ void gb_session_landed(struct gb_flight *flight)
 }
 
 /* Its process may go on writing what it writes. */
-static void leave_straggler(struct gb_session *session)
+static void leave_orphan(struct gb_session *session)
 {
-    if (!session->straggler)
+    if (!session->orphan)
         return;
-    gb_straggler_follow(session->straggler, &session->holder, session->client);
-    session->straggler = NULL;
+    gb_orphan_writer_follow(session->orphan, &session->holder, session->client);
+    session->orphan = NULL;
     session->client = NULL;
     session->holder.client = NULL;
 }
@@ -138,7 +138,7 @@ void gb_session_end(struct gb_session *session, const char *why)
     session->server->service->end_watches(session);
     gb_provider_end(&session->provider);
     withdraw_produced(session);
-    leave_straggler(session);
+    leave_orphan(session);
     gb_timer_cancel(&server->timers, &session->half_line);
     gb_walks_leave(&server->walks, &session->of_server);
     gb_list_remove(&session->of_server);

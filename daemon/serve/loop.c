@@ -10,7 +10,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
 #include "daemon/config.h"
-#include "daemon/objects/straggler.h"
+#include "daemon/objects/orphan_writer.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/wait.h"
@@ -27,9 +27,12 @@ static void fire_timers(struct gb_server *server)
     bool more;
 
     gb_registry_sweep(&server->registry);
-    if (!gb_deadlines_first(&server->timers) && !gb_deadlines_first(&server->registry.deadlines))
+    if (!gb_deadlines_first(&server->timers) && !gb_deadlines_first(&server->registry.deadlines) &&
+        server->registry.watch_at == UINT64_MAX)
         return; /* spares a look at the clock */
     now = gb_now_ms();
+    if (now >= server->registry.watch_at)
+        gb_orphan_writers_watch(&server->registry, now);
     until = uv_hrtime() + server->turns.slice_ns / 4;
     do {
         more = gb_timers_fire_next(&server->timers, now);
@@ -69,6 +72,8 @@ static void on_prepare(uv_prepare_t *handle)
         at = expiry->at;
     if (server->turns.retire_at < at)
         at = server->turns.retire_at;
+    if (server->registry.watch_at < at)
+        at = server->registry.watch_at;
     if (server->flights.look_at < at)
         at = server->flights.look_at;
     if (gb_state_due(&server->state) < at)
@@ -340,7 +345,7 @@ static void on_exits(uv_poll_t *handle, int status, int events)
 {
     struct gb_server *server = handle->data;
 
-    gb_stragglers_end_over(&server->registry);
+    gb_orphan_writers_end_exited(&server->registry);
 }
 
 int gb_loop_start(struct gb_server *server, struct gb_error *error)

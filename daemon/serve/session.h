@@ -102,7 +102,7 @@ struct gb_session {
     const char *end_reason; /* set by gb_session_doom(): why it ends with the turn; else NULL */
 
     struct gb_holder holder;
-    struct gb_straggler *straggler; /* takes what it writes when it ends; NULL: nothing live */
+    struct gb_orphan_writer *orphan; /* takes what it writes when it ends; NULL: nothing live */
     struct gb_mapper mapper;
     struct gb_session_watches watching;
     struct gb_link waits;

@@ -18,7 +18,7 @@
 #include "daemon/config.h"
 #include "daemon/memory/device_kinds.h"
 #include "daemon/objects/lease.h"
-#include "daemon/objects/straggler.h"
+#include "daemon/objects/orphan_writer.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/idle.h"
@@ -66,7 +66,7 @@ static void on_recall(void *arg, struct gb_lease *lease)
     struct gb_session *session = GB_CONTAINER(lease->holder, struct gb_session, holder);
 
     (void)arg;
-    if (!lease->holder->straggles && !gb_session_has_ended(session))
+    if (!lease->holder->orphan && !gb_session_has_ended(session))
         ask(session, "leases.recall", "leases", lease->id); /* else it ends by itself */
 }
 
@@ -97,7 +97,7 @@ static void on_excess(void *arg, struct gb_holder *holder)
     struct gb_session *session = GB_CONTAINER(holder, struct gb_session, holder);
 
     (void)arg;
-    if (!holder->straggles && end_session(session, "it did not release what was asked for"))
+    if (!holder->orphan && end_session(session, "it did not release what was asked for"))
         gb_log_limited(GB_LOG_WARNING, session->user->uid,
                        "session ended: it holds deleted objects past its quota that others lack",
                        GB_LOG_NUMBER("session", session->id), GB_LOG_NUMBER("pid", session->pid),
@@ -486,7 +486,7 @@ static void end_store(struct gb_server *server)
     gb_flights_end(&server->flights);
     gb_sessions_give_back(server, UINT64_MAX);
     gb_state_end(&server->state);
-    gb_stragglers_end(&server->registry);
+    gb_orphan_writers_end(&server->registry);
     gb_spill_stop(&server->spill);
     gb_registry_end(&server->registry);
     gb_hash_end(&server->missings.table);

@@ -15,7 +15,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/base/log.h"
-#include "daemon/objects/straggler.h"
+#include "daemon/objects/orphan_writer.h"
 #include "daemon/objects/text.h"
 #include "daemon/spill/tiers.h"
 #include "daemon/store/store.h"
@@ -495,7 +495,8 @@ static int restore_writers(struct restoring *restoring, const struct gb_replayed
     for (uint64_t i = 0; i < replayed->writer_count && r == 0; i++) {
         struct gb_live_writer writer = gb_replay_writer(replayed, i);
 
-        r = gb_straggler_restore(restoring->state->registry, &writer, object, restoring->now_ms);
+        r = gb_orphan_writer_restore(restoring->state->registry, &writer, object,
+                                     restoring->now_ms);
     }
     return r;
 }

@@ -18,12 +18,13 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
 /* Calls that can be made to fail, in the order that shim.py knows. */
-enum call { ACCEPT, MEMFD, TRUNCATE, DUPLICATE, OPEN, PWRITE, RECEIVE, SEND, CALLS };
+enum call { ACCEPT, MEMFD, TRUNCATE, DUPLICATE, OPEN, PWRITE, RECEIVE, SEND, PIDFD, CALLS };
 
 static struct {
     _Atomic int64_t realtime_ns;  /* added to the wall clock */
@@ -175,6 +176,20 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 ssize_t send(int fd, const void *data, size_t length, int flags)
 {
     return fails(SEND) ? -1 : REAL(send)(fd, data, at_most(length), flags);
+}
+
+long syscall(long number, ...)
+{
+    va_list arguments;
+    long each[6];
+
+    va_start(arguments, number);
+    for (int i = 0; i < 6; i++)
+        each[i] = va_arg(arguments, long); /* as many as there may be */
+    va_end(arguments);
+    if (number == SYS_pidfd_open && fails(PIDFD))
+        return -1;
+    return REAL(syscall)(number, each[0], each[1], each[2], each[3], each[4], each[5]);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now)

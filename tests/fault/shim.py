@@ -10,7 +10,7 @@ import subprocess
 import device
 
 LIBRARY = device.BUILD / "fault" / "shim.so"
-CALLS = ("accept", "memfd", "truncate", "duplicate", "open", "pwrite", "receive", "send")
+CALLS = ("accept", "memfd", "truncate", "duplicate", "open", "pwrite", "receive", "send", "pidfd")
 HEAD = 24  # realtime_ns, most, send_buffer
 EACH = 32  # skip, count, error, failed
 

@@ -9,6 +9,7 @@ import pytest
 from child import Child
 from conftest import skip_without_root
 from peer import Peer, RpcError, bytes_layout, wait_until
+from restarts import children_of
 from restarts import releasing as daemon  # noqa: F401
 from restarts import supervised  # noqa: F401
 
@@ -360,6 +361,90 @@ def test_coming_back(supervised):  # noqa: F811
     other.error("busy", "open", name="pool", access="write")
     back.call("release", lease=resumed[0])
     assert claim(other)["generation"] == 2
+
+
+def resumed(daemon, instance, former, *versions):
+    """A session that comes back for what this process wrote in the former one; and what it gets."""
+    back = daemon.connect()
+    objects = [{"name": "pool", "version": version, "write": True} for version in versions]
+    return back, back.call("hello", protocol=1,
+                           resume={"instance": instance, "session": former, "objects": objects})["resumed"]
+
+
+@pytest.mark.host_only("the driver's own memory does not outlive it by itself")
+def test_two_sessions_come_back(supervised):  # noqa: F811
+    """Both have their lease again, whichever comes first: of several leases of a process each session gets its own, and
+    none is taken for one that the process does not know of."""
+    daemon = supervised()
+    peers = [daemon.connect() for _ in range(2)]
+    told = [peer.call("hello", protocol=1) for peer in peers]
+    version = make(peers[0])["object"]["version"]
+    peers[1].call("open", name="pool", access="write")
+    daemon.crash()
+    for one in reversed(told):
+        assert resumed(daemon, one["instance"], one["session"], version)[1] != [None]
+    assert writers(daemon.connect()) == [(os.getpid(), False, False)] * 2
+
+
+@pytest.mark.parametrize("what", ["deleted", "replaced"])
+# RELIABILITY.md: The daemon ends 11
+def test_coming_back_for_what_has_no_name(daemon, what):
+    """The connection alone broke: the process has its lease again, on memory that nobody else is given."""
+    peer, other = Peer(daemon.path), daemon.connect()
+    told = peer.call("hello", protocol=1)
+    version = make(peer)["object"]["version"]
+    if what == "deleted":
+        other.call("delete", name="pool")
+    else:
+        other.put("pool", b"sealed", replace=True)
+    peer.close()
+    objects = other.call("stats")["devices"][0]["objects"]
+    back, leases = resumed(daemon, told["instance"], told["session"], version, version + 1000)
+    assert leases[0] and leases[1] is None
+    assert other.call("stats")["devices"][0]["objects"] == objects
+    back.call("release", lease=leases[0])
+    assert other.call("stats")["devices"][0]["objects"] == objects - 1
+
+
+@pytest.mark.parametrize("reaped", [False, True])
+def test_a_connection_whose_process_has_ended(daemon, reaped):
+    """Its heir gets no lease for writing by it: nobody would know when the heir has ended. Leases that the process
+    had stay."""
+    def work(peer):
+        held = claim(peer)["lease"]
+        asks, answers = os.pipe(), os.pipe()
+        if os.fork() == 0:
+            os.read(asks[0], 1)
+            try:
+                peer.call("open", name="other", access="write")
+                told = "granted"
+            except RpcError as error:
+                told = f"{error.kind} {error.message}"
+            os.write(answers[1], told.encode())
+            signal.pause()
+        return {"held": held, "asks": os.dup(asks[1]), "answers": os.dup(answers[0])}
+
+    peer = daemon.connect()
+    for name in ("pool", "other"):
+        peer.call("release", lease=make(peer, name)["lease"])
+    child = Child(daemon.path, work)
+    pipes = {end: os.open(f"/proc/{child.pid}/fd/{child.result[end]}", os.O_RDWR) for end in ("asks", "answers")}
+    (heir,) = children_of(child.pid)
+    try:
+        os.kill(child.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | (0 if reaped else os.WNOWAIT))
+        os.write(pipes["asks"], b"x")
+        told = os.read(pipes["answers"], 1000).decode()
+        assert told.startswith("unsupported the process that connected") and str(child.pid) in told
+        assert writers(peer) == [(child.pid, True, False)] and writers(peer, "other") == []
+    finally:
+        os.kill(heir, signal.SIGKILL)
+        if not reaped:
+            os.waitpid(child.pid, 0)
+        child.pid = 0
+        for pipe in pipes.values():
+            os.close(pipe)
+    peer.call("release", lease=claim(peer, wait_ms=60000)["lease"])
 
 
 def commanded(peer):

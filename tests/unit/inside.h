@@ -24,7 +24,7 @@
 #include "daemon/methods/methods.h"
 #include "daemon/methods/task.h"
 #include "daemon/objects/lease.h"
-#include "daemon/objects/straggler.h"
+#include "daemon/objects/orphan_writer.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/wiring.h"
 #include "daemon/store/store.h"
@@ -682,10 +682,13 @@ static inline void inside_check(const struct inside *inside)
             count_left(&count, session);
     }
     DEMAND(count_leases(&count, &server->state.grace) == 0);
-    GB_LIST_EACH(&server->registry.stragglers, struct gb_straggler, straggler, link) {
-        const struct gb_holder *left = &straggler->holder;
+    GB_LIST_EACH(&server->registry.writer_list, struct gb_writer_process, process, of_all) {
+        DEMAND(process->fd >= 0 || gb_list_linked(&process->unwatched));
+        GB_LIST_EACH(&process->orphans, struct gb_orphan_writer, orphan, link) {
+            const struct gb_holder *left = &orphan->holder;
 
-        DEMAND(left->count > 0 && count_leases(&count, left) == left->count);
+            DEMAND(left->count > 0 && count_leases(&count, left) == left->count);
+        }
     }
     GB_LIST_EACH(&store->empties, struct gb_segment, segment, empties)
         count_segment(&count, segment);
@@ -731,7 +734,7 @@ static inline void inside_empty(struct inside *inside)
     DEMAND(server->flights.lingering == 0);
     inside_check(inside);
     /* All peers are of this process, which does not end. */
-    gb_stragglers_end(&server->registry);
+    gb_orphan_writers_end(&server->registry);
     inside_turn(inside);
     inside_check(inside);
     DEMAND(server->registry.leases.count == 0 && server->store.mappings.count == 0);

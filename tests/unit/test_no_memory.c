@@ -169,6 +169,9 @@ static const struct scenario {
      CALL("hello", "\"protocol\":1,\"resume\":{\"instance\":\"0123456789abcdef0123456789abcdef\","
                    "\"objects\":[{\"name\":\"p\",\"version\":1}]}"),
      {NULL}},
+    {"a claim",
+     CALL("open", "\"name\":\"p\",\"access\":\"write\",\"exclusive\":true"),
+     {CALL("create", "\"name\":\"p\",\"live\":true," BYTES(64)), CALL("release", "\"lease\":1")}},
     {"what is no request", "{\"id\":1}\n", {NULL}},
     {"what is no JSON", "}\n", {NULL}},
     {"half a message", "{\"jsonrpc\":", {NULL}},
@@ -338,6 +341,85 @@ static bool try(const struct scenario *scenario, bool tiers, unsigned n, unsigne
     inside_empty(&inside);
     inside_end(&inside);
     return reached;
+}
+
+/* ---- coming back ---- */
+
+#define INSTANCE "0123456789abcdef0123456789abcdef"
+#define CLAIM CALL("open", "\"name\":\"p\",\"access\":\"write\",\"exclusive\":true")
+#define COME_BACK                                                                                  \
+    CALL("hello", "\"protocol\":1,\"resume\":{\"instance\":\"" INSTANCE "\",\"session\":2,"        \
+                  "\"objects\":[{\"name\":\"p\",\"version\":1,\"write\":true}]}")
+
+/* Says something to the first session, anew if that has ended; whether its answer has that text. */
+static bool answers(const char *request, const char *expected)
+{
+    bool found = false;
+    char *line;
+
+    if (!peer_session(&inside, &peers[0])) {
+        peer_close(&peers[0]);
+        assert_true(peer_connect(&inside, &peers[0]));
+    }
+    peer_send(&peers[0], request);
+    inside_turn(&inside);
+    while ((line = peer_line(&peers[0]))) {
+        found |= strstr(line, expected) != NULL;
+        free(line);
+    }
+    return found;
+}
+
+/* A process comes back for its claim while memory is short, and again. True if the n-th allocation
+   was reached. */
+static bool come_back(unsigned n, unsigned count)
+{
+    const struct gb_lease *claim;
+    bool reached;
+
+    inside_begin(&inside, (const char *const[]){"--device", "host:8M", NULL});
+    memcpy(inside.server.instance, INSTANCE, sizeof(INSTANCE));
+    for (int i = 0; i < 2; i++)
+        assert_true(peer_connect(&inside, &peers[i]));
+    say("2" CALL("create", "\"name\":\"p\",\"live\":true," BYTES(64)), -1);
+    say("2" CALL("release", "\"lease\":1"), -1);
+    say("2" CLAIM, -1);
+    settle();
+    peer_close(&peers[1]);
+    settle();
+    claim = GB_LIST_FIRST(&gb_registry_find(&inside.server.registry, "p", 1)->live.writing,
+                          struct gb_lease, of_writing);
+    peer_send(&peers[0], COME_BACK);
+    failing.calls = 0;
+    failing.first = n;
+    failing.count = count;
+    failing.armed = true;
+    inside_turn(&inside);
+    failing.armed = false;
+    reached = failing.calls >= n;
+    inside_check(&inside);
+    hear(&peers[0]);
+    assert_true(answers(CLAIM, "is claimed by session"));
+    if (claim->holder->orphan)
+        assert_true(reached && answers(COME_BACK, "\"resumed\":[2]"));
+    assert_true(claim->exclusive && !claim->holder->orphan);
+    inside_check(&inside);
+    peer_close(&peers[0]);
+    inside_empty(&inside);
+    inside_end(&inside);
+    return reached;
+}
+
+/* RELIABILITY.md: The daemon ends 11 */
+TEST(test_coming_back)
+{
+    for (unsigned from = 0; from < 2; from++) {
+        unsigned n = 1;
+
+        while (come_back(n, from ? UINT32_MAX : 1))
+            n++;
+        assert_true(n > 3); /* one for the session, at least, and one for what it maps */
+    }
 }
 
 static void try_each(const struct scenario *all, size_t count, bool tiers)

@@ -1,0 +1,90 @@
+/*
+ * Writers of live memory (registry.h) that may outlive their connections. A process whose
+ * connection has ended may go on writing: it may be stopped, or have closed nothing but the socket;
+ * and what it has launched on a GPU runs until the driver has let go of the process. So when a
+ * session ends, its leases for writing live memory go to an *orphan writer*, and end when the
+ * process has exited. The orphan writer is made when the session first writes live memory, so that
+ * nothing can fail when the session ends.
+ *
+ * All sessions and orphan writers of one process share its record, and with it one descriptor of
+ * the process. A successor makes the same of the journal's writers. If it has no descriptor for a
+ * process, or cannot tell whether it is the one that wrote, the process counts as running, and is
+ * looked for again WATCH_MS later, until it is watched or known to have ended. A lease that a
+ * session of the process takes back needs no descriptor, and is charged already.
+ *
+ * Not thread-safe: the loop's.
+ */
+#ifndef GB_ORPHAN_WRITER_H
+#define GB_ORPHAN_WRITER_H
+
+#include "daemon/objects/lease.h"
+
+/* A process that writes live memory. */
+struct gb_writer_process {
+    struct gb_hash_link link; /* by pid */
+    struct gb_link of_all;
+    struct gb_link unwatched; /* in the registry's list while there is no descriptor */
+    struct gb_registry *registry;
+    pid_t pid;
+    uint64_t started;
+    int fd;                  /* of the process; owned; -1: there is none yet */
+    struct gb_charge charge; /* for that; its user is the process' */
+    struct gb_link orphans;
+    size_t references; /* of sessions and orphan writers */
+    uint64_t asked;    /* leases that it has asked for, and that could not be given back */
+};
+
+struct gb_orphan_writer {
+    struct gb_link link;               /* in its process' list, once its session has ended */
+    struct gb_writer_process *process; /* counted */
+    struct gb_holder holder;           /* of the leases that its session left */
+    char *client;                      /* as the session's; owned */
+};
+
+/* Makes one for a session of the user that the socket, connected by `pid`, is of. GPUBUF_E_SYSTEM,
+   GPUBUF_E_LIMIT, GPUBUF_E_NO_MEMORY; GPUBUF_E_UNSUPPORTED: that process has exited, or cannot be
+   told from later ones, since it is in another pid namespace. */
+int gb_orphan_writer_new(struct gb_registry *registry, int socket, pid_t pid, struct gb_user *user,
+                         struct gb_orphan_writer **orphan, struct gb_error *error);
+/* Whether the end of its process will be seen, so that it may have more leases. GPUBUF_E_SYSTEM;
+   GPUBUF_E_UNSUPPORTED: the process has exited, and another one has its connection. */
+int gb_orphan_writer_check(struct gb_orphan_writer *orphan, struct gb_error *error);
+/* The session has ended: the orphan writer takes its leases for writing live memory, unless the
+   process has exited, and then is freed with the last of them. `client` is taken over. */
+void gb_orphan_writer_follow(struct gb_orphan_writer *orphan, struct gb_holder *from, char *client);
+/* Gives a writer of an earlier daemon its lease, unless the process has ended. GPUBUF_E_NO_MEMORY.
+ */
+int gb_orphan_writer_restore(struct gb_registry *registry, const struct gb_live_writer *writer,
+                             struct gb_object *object, uint64_t now_ms);
+
+/* The process that comes back for leases: it, or the daemon, lost its connection. */
+struct gb_returning {
+    const struct gb_user *user;
+    pid_t pid;
+    uint64_t session;                 /* the former one; 0: not said */
+    struct gb_holder *holder;         /* of the present one */
+    struct gb_orphan_writer **orphan; /* of the present one; made if it has none */
+};
+
+/* The lease for writing that the process had, if an orphan writer has it: of the former session
+   rather than of another. Until gb_orphan_writer_resume() has moved it nothing of the process is
+   ended. GPUBUF_E_NOT_FOUND; GPUBUF_E_SYSTEM: it cannot be told whether the process is the one that
+   wrote. */
+int gb_orphan_writer_lease(const struct gb_registry *registry, const struct gb_returning *returning,
+                           const struct gb_string *name, uint64_t version, struct gb_lease **lease);
+/* Moves the lease to the present session. GPUBUF_E_NO_MEMORY: nothing has changed. */
+int gb_orphan_writer_resume(struct gb_lease *lease, const struct gb_returning *returning);
+/* Ends the leases that are left of the former session: the process does not know of them. But not
+   those on objects that the present one writes, and none if one that it asked for is left. */
+void gb_orphan_writers_end_rest(const struct gb_registry *registry,
+                                const struct gb_returning *returning);
+
+/* Ends leases of processes that have exited; to be called when the registry's descriptor `exits`
+   can be read. */
+void gb_orphan_writers_end_exited(struct gb_registry *registry);
+/* Looks again for processes that are not watched; to be called at the registry's `watch_at`. */
+void gb_orphan_writers_watch(struct gb_registry *registry, uint64_t now_ms);
+/* Ends all of them: so does the daemon. */
+void gb_orphan_writers_end(struct gb_registry *registry);
+
+#endif
