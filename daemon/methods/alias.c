@@ -156,9 +156,9 @@ static struct gb_object *make_alias(struct gb_call *call, const struct alias_par
         gb_call_no_memory(call);
         return NULL;
     }
-    if (gb_list_linked(&source->of_producer)) { /* it ends with the same session */
-        gb_list_append(&source->of_producer, &object->of_producer);
-        object->producer = source->producer;
+    if (gb_list_linked(&source->produced.link)) { /* it ends with the same session */
+        gb_list_append(&source->produced.link, &object->produced.link);
+        object->produced.session = source->produced.session;
     }
     object->by_session = source->by_session;
     /* A user who may only read an object with evict=keep must not make its memory stay longer than

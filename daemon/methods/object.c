@@ -283,8 +283,8 @@ int gb_object_title(struct gb_call *call, struct gb_object *object, const struct
 
 void gb_object_goes_with(struct gb_session *session, struct gb_object *object)
 {
-    gb_list_append(&session->produced, &object->of_producer);
-    object->producer = session->id;
+    gb_list_append(&session->produced, &object->produced.link);
+    object->produced.session = session->id;
 }
 
 int gb_object_publish(struct gb_call *call, struct gb_object *object, int r, bool replace)

@@ -28,9 +28,9 @@ static struct gb_object *find_produced(struct gb_call *call, const struct settle
 
     while (named && named->named && named->version != settled->version)
         named = gb_object_older(named);
-    if (named && named->named && named->ready && named->producer == call->session->id)
+    if (named && named->named && named->ready && named->produced.session == call->session->id)
         return named;
-    GB_LIST_EACH(&call->session->produced, struct gb_object, object, of_producer) {
+    GB_LIST_EACH(&call->session->produced, struct gb_object, object, produced.link) {
         if (++*looked > LOOK_LIMIT)
             break;
         if (object->version == settled->version && object->ready &&

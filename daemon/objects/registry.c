@@ -93,7 +93,7 @@ void gb_object_discard(struct gb_registry *registry, struct gb_object *object)
     gb_list_remove(&object->of_storage);
     gb_list_remove(&object->of_name);
     object->storage->text -= object->name_length + object->text_length;
-    gb_list_remove(&object->of_producer);
+    gb_list_remove(&object->produced.link);
     end_charge(object);
     gb_stream_free(object->live.stream);
     gb_storage_changed(object->storage);
@@ -508,6 +508,7 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
         return gb_fail_memory(error);
     }
     object->version = registry->next_version++;
+    object->line = former ? former->line : object->version;
     if (!object->storage->used_ms)
         object->storage->used_ms = now_ms; /* registered memory, which had no writer's lease */
     if (former)
@@ -566,7 +567,9 @@ int gb_registry_restore(struct gb_registry *registry, struct gb_object *object, 
 
 void gb_registry_restore_held(struct gb_registry *registry, struct gb_object *object)
 {
-    if (!object->named)
+    const struct gb_object *current = gb_registry_find(registry, object->name, object->name_length);
+
+    if (!object->named && current && current->line == object->line)
         join_held(registry, object);
 }
 
@@ -578,7 +581,7 @@ void gb_object_settle(struct gb_object *object)
         free(other->ready);
         other->ready = NULL;
         set_unsettled(other, false);
-        gb_list_remove(&other->of_producer);
+        gb_list_remove(&other->produced.link);
     }
     gb_storage_changed(object->storage);
 }

@@ -35,6 +35,12 @@ struct gb_first {
     uint64_t segment, offset;
 };
 
+/* A session with which an object ends. */
+struct gb_produced {
+    struct gb_link link; /* in its list */
+    uint64_t session;    /* its id, while the object is there */
+};
+
 struct gb_stream;
 
 /* The writers of a live object. */
@@ -58,6 +64,7 @@ struct gb_object {
     uint64_t parked_count;            /* of all: parked ones */
     struct gb_live live;
     uint64_t version; /* 0 while unsealed */
+    uint64_t line;    /* the first version that the name has had since it was last nobody's */
     uint64_t bytes;   /* of its buffers */
     struct gb_user *owner;
     gid_t gid;
@@ -67,13 +74,12 @@ struct gb_object {
     bool named;              /* the name means it, or keeps it as an older version */
     bool pinned, by_session; /* by_session: registered by its producer */
     bool cluster;            /* its scope: other machines may know it */
-    unsigned keep;           /* while it is current: older versions that the name keeps, at most */
     bool charged;            /* its storage counts for its owner: it has a name or is written */
-    size_t unsealed_bytes;   /* of its layout, while it is written */
     bool unsettled;          /* its content is not complete yet, which is a hold */
-    struct gb_link of_producer; /* in the list of a session with which it ends: it is unsettled, or
-                                   registered memory that its producer keeps */
-    uint64_t producer;          /* the id of that session, while it is in its list */
+    unsigned keep;           /* while it is current: older versions that the name keeps, at most */
+    size_t unsealed_bytes;   /* of its layout, while it is written */
+    struct gb_produced produced; /* it ends with a session: it is unsettled, or registered memory
+                                    that its producer keeps */
     char *ready; /* the event after which its content is complete, base64; owned; NULL: it is
                     complete */
     int64_t created_ms, ttl_ms;

@@ -36,8 +36,8 @@ static void on_closed(uv_handle_t *handle)
 /* Withdraws objects that end with their producer's session. */
 static void withdraw_produced(struct gb_session *session)
 {
-    GB_LIST_EACH(&session->produced, struct gb_object, object, of_producer) {
-        gb_list_remove(&object->of_producer);
+    GB_LIST_EACH(&session->produced, struct gb_object, object, produced.link) {
+        gb_list_remove(&object->produced.link);
         if (object->named)
             gb_registry_unname(&session->server->registry, object, GB_EVENT_WITHDRAWN);
     }

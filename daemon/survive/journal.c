@@ -30,6 +30,7 @@ struct header {
     char instance[GB_JOURNAL_INSTANCE_BYTES];
     struct subject last;
     uint64_t end;      /* of the last record */
+    uint64_t next[3];  /* segment, version, storage */
     uint64_t checksum; /* of all members before it */
 };
 
@@ -38,7 +39,7 @@ struct head {
     uint64_t checksum; /* of all members before it and the payload */
 };
 
-_Static_assert(sizeof(struct header) == 88, "the header is 88 octets");
+_Static_assert(sizeof(struct header) == 112, "the header is 112 octets");
 _Static_assert(sizeof(struct head) == 40, "a record's head is 40 octets");
 
 #define HEADERS 2u
@@ -166,6 +167,8 @@ static int write_headers(const struct gb_journal *journal)
         .generation = htole64(journal->generation),
         .last = write_subject(&journal->last),
         .end = htole64(journal->bytes),
+        .next = {htole64(journal->next.segment), htole64(journal->next.version),
+                 htole64(journal->next.storage)},
     };
     memcpy(header->instance, journal->instance, sizeof(header->instance));
     header->checksum = htole64(header_checksum(header));
@@ -316,10 +319,12 @@ int gb_journal_open(struct gb_journal *journal, int fd,
     void *bytes = mmap(NULL, (size_t)length, PROT_READ, MAP_SHARED, fd, 0);
     if (bytes == MAP_FAILED)
         return gb_fail_errno(error, "mapping the journal");
-    struct gb_journal opened = {.fd = fd,
-                                .generation = le64toh(header.generation),
-                                .last = read_subject(&header.last),
-                                .bytes = le64toh(header.end)};
+    struct gb_journal opened = {
+        .fd = fd,
+        .generation = le64toh(header.generation),
+        .last = read_subject(&header.last),
+        .next = {le64toh(header.next[0]), le64toh(header.next[1]), le64toh(header.next[2])},
+        .bytes = le64toh(header.end)};
     set_instance(&opened, header.instance);
     struct reading reading = {bytes, length, opened.seed};
     r = read_records(&reading, &opened.bytes, &opened.last, each, arg, error);
@@ -378,6 +383,11 @@ int gb_journal_append(struct gb_journal *journal, uint32_t type, uint64_t number
     *journal = appended;
     GB_FAILPOINT(APPEND_DONE);
     return 0;
+}
+
+int gb_journal_count(struct gb_journal *journal, struct gb_error *error)
+{
+    return write_headers(journal) == 0 ? 0 : gb_fail_errno(error, "writing the journal's header");
 }
 
 bool gb_journal_is_large(const struct gb_journal *journal)

@@ -3,8 +3,8 @@
  * records in a memfd that the service manager keeps. This is the format of the file; state.c has
  * the meaning of the records.
  *
- * header   twice, 88 octets each: magic, version, octets of the header, generation, instance, the
- *          last record's subject, where that record ends, checksum
+ * header   twice, 112 octets each: magic, version, octets of the header, generation, instance, the
+ *          last record's subject, where that record ends, the next number of each kind, checksum
  * record   its subject, that of the record before it, checksum (8), payload, zeros up to a multiple
  *          of 8
  * subject  length of the payload (4), type (4), the number of the segment or storage (8)
@@ -19,7 +19,8 @@
  * subject may say of memory what is not so any more. If several neighbours were lost their subjects
  * are not known, and the reader must believe no earlier record of a storage. By the end that the
  * header has it is noticed that a journal was cut. The damage stays in the journal, so that the
- * next reader finds it, too. (replay.h checks the content of records.)
+ * next reader finds it, too. (replay.h checks the content of records.) No damage to records has a
+ * number given twice, since the header has those that are next.
  *
  * A journal only grows. When it has become large, the state is written to a new one with the next
  * generation, which takes its place once the manager keeps it. If several are handed over the one
@@ -36,7 +37,7 @@
 
 #include "proto/errors.h"
 
-#define GB_JOURNAL_VERSION 4
+#define GB_JOURNAL_VERSION 5
 #define GB_JOURNAL_INSTANCE_BYTES 32      /* of hex, not terminated in the file */
 #define GB_JOURNAL_RECORD_MAX (64u << 20) /* octets of payload */
 #ifdef GB_FAILPOINTS
@@ -51,9 +52,21 @@ struct gb_journal_subject {
     uint64_t number;
 };
 
+/* Of each kind of number the next one: none from it on was given. */
+struct gb_journal_numbers {
+    uint64_t segment, version, storage;
+};
+
+static inline void gb_raise_to(uint64_t *number, uint64_t to)
+{
+    if (to > *number)
+        *number = to;
+}
+
 struct gb_journal {
     int fd; /* owned; -1: there is none */
     struct gb_journal_subject last;
+    struct gb_journal_numbers next; /* the owner raises them, and appends or counts */
     uint64_t generation;
     uint64_t bytes;
     uint64_t base_bytes; /* its size when it was opened, or had just been written anew */
@@ -90,10 +103,13 @@ int gb_journal_open(struct gb_journal *journal, int fd,
                                 struct gb_error *error),
                     void *arg, struct gb_error *error);
 
-/* Appends a record; its type is not 0. On failure nothing was appended, and the journal is as it
-   was. */
+/* Appends a record; its type is not 0. Writes the next numbers, too. On failure nothing was
+   appended, and the journal is as it was. */
 int gb_journal_append(struct gb_journal *journal, uint32_t type, uint64_t number, const void *data,
                       size_t length, struct gb_error *error);
+
+/* Writes the next numbers alone. GPUBUF_E_SYSTEM. */
+int gb_journal_count(struct gb_journal *journal, struct gb_error *error);
 
 /* Whether it has more than doubled since it was opened or written anew. */
 bool gb_journal_is_large(const struct gb_journal *journal);

@@ -38,14 +38,6 @@ static void put_key(struct gb_writer *writer, const struct gb_device *device,
     put_u8(writer, key->live);
 }
 
-void gb_record_counters(struct gb_writer *writer, uint64_t next_segment, uint64_t next_version,
-                        uint64_t next_number)
-{
-    put_u64(writer, next_segment);
-    put_u64(writer, next_version);
-    put_u64(writer, next_number);
-}
-
 void gb_record_segment(struct gb_writer *writer, const struct gb_segment *segment)
 {
     static const struct gb_domain_key none = {0};
@@ -60,7 +52,7 @@ void gb_record_segment(struct gb_writer *writer, const struct gb_segment *segmen
 /* Whether an object outlives the daemon: not if it ends with its producer's session. */
 static bool is_durable(const struct gb_object *object)
 {
-    return object->version > 0 && !object->ready && !gb_list_linked(&object->of_producer);
+    return object->version > 0 && !object->ready && !gb_list_linked(&object->produced.link);
 }
 
 /* The writers of a live object: those that have leases, and those that had before a crash. */
@@ -85,6 +77,7 @@ static void put_object(struct gb_writer *writer, const struct gb_object *object,
         object->deadline.place && object->deadline.at > now_ms ? object->deadline.at - now_ms : 0;
 
     put_u64(writer, object->version);
+    put_u64(writer, object->line);
     put_u8(writer, object->named);
     put_u8(writer, object->pinned);
     put_u8(writer, object->evict);
@@ -161,11 +154,10 @@ bool gb_record_is_needed(const struct gb_storage *storage)
 }
 
 uint32_t gb_record_storage(struct gb_writer *writer, const struct gb_storage *storage,
-                           uint64_t next_version, uint64_t now_ms)
+                           uint64_t now_ms)
 {
     uint64_t durable = count_durable(storage);
 
-    put_u64(writer, next_version);
     put_u64(writer, storage->maker.user->uid);
     put_key(writer, storage->device, &storage->key);
     put_u8(writer, storage->adopted + 2u * storage->key.own);

@@ -9,7 +9,6 @@
 #include "proto/json.h"
 
 enum gb_state_record {
-    GB_RECORD_COUNTERS = 1, /* the next of each kind of number */
     GB_RECORD_SEGMENT = 2,
     GB_RECORD_SEGMENT_GONE = 3,
     GB_RECORD_STORAGE = 4, /* with its objects; replaces the storage's earlier record */
@@ -18,13 +17,11 @@ enum gb_state_record {
     GB_RECORD_FLEETING = 6,
 };
 
-void gb_record_counters(struct gb_writer *writer, uint64_t next_segment, uint64_t next_version,
-                        uint64_t next_number);
 void gb_record_segment(struct gb_writer *writer, const struct gb_segment *segment);
 /* Whether a successor must know of the storage. */
 bool gb_record_is_needed(const struct gb_storage *storage);
 /* Writes the storage with its objects; returns the type of its record, STORAGE or FLEETING. */
 uint32_t gb_record_storage(struct gb_writer *writer, const struct gb_storage *storage,
-                           uint64_t next_version, uint64_t now_ms);
+                           uint64_t now_ms);
 
 #endif

@@ -10,12 +10,8 @@
 #include "daemon/survive/state.h"
 
 #define MODE_BITS 0777u
-#define OBJECT_OCTETS 92u /* the least that an object takes in a record */
-#define WRITER_OCTETS 33u /* that a writer of a live object does */
-
-/* How many numbers are skipped after a record that could not be read, since it may have used
-   some. */
-#define PASSED_OVER (UINT64_C(1) << 32)
+#define OBJECT_OCTETS 100u /* the least that an object takes in a record */
+#define WRITER_OCTETS 33u  /* that a writer of a live object does */
 
 /* The last record of a segment or a storage. */
 struct record {
@@ -186,26 +182,14 @@ static bool is_of_storage(uint32_t type)
     return type == GB_RECORD_STORAGE || type == GB_RECORD_FLEETING;
 }
 
-static bool read_counters(struct gb_replay *replay, struct cursor *cursor)
+/* Raises the counters past the number of a record, which a daemon that was killed may have written
+   without the header, and even if a later one says that it is freed: no number is given twice. */
+static void pass_number(struct gb_replay *replay, const struct gb_journal_record *record)
 {
-    gb_raise_to(&replay->next_segment, take_integer(cursor));
-    gb_raise_to(&replay->next_version, take_integer(cursor));
-    gb_raise_to(&replay->next_number, take_integer(cursor));
-    return !cursor->failed;
-}
-
-/* Raises the counters past the numbers of a record, even if a later one says that it is freed: no
-   number is given twice. */
-static void pass_numbers(struct gb_replay *replay, const struct gb_journal_record *record)
-{
-    struct cursor cursor = {record->data, record->length, false};
-
     if (record->type == GB_RECORD_SEGMENT)
         gb_raise_to(&replay->next_segment, record->number + 1);
-    if (!is_of_storage(record->type))
-        return;
-    gb_raise_to(&replay->next_number, record->number + 1);
-    gb_raise_to(&replay->next_version, take_integer(&cursor));
+    if (is_of_storage(record->type))
+        gb_raise_to(&replay->next_number, record->number + 1);
 }
 
 /*
@@ -228,21 +212,15 @@ static void note_lost(struct gb_replay *replay, const struct gb_journal_record *
 static int read_record(const struct gb_journal_record *record, void *arg, struct gb_error *error)
 {
     struct gb_replay *replay = arg;
-    struct cursor cursor = {record->data, record->length, false};
 
     if (!record->data)
         note_lost(replay, record);
-    else if (record->type != GB_RECORD_COUNTERS &&
-             (record->number == 0 || record->number >= (uint64_t)GB_LIMIT(integer))) {
+    else if (record->number == 0 || record->number >= (uint64_t)GB_LIMIT(integer)) {
         disbelieve(replay, "something", record->number, NULL, "it has no number");
         return 0;
     } else
-        pass_numbers(replay, record);
+        pass_number(replay, record);
     switch (record->type) {
-    case GB_RECORD_COUNTERS:
-        if (record->data && !read_counters(replay, &cursor))
-            disbelieve(replay, "counters", 0, NULL, "they are none");
-        return 0;
     case GB_RECORD_SEGMENT: /* it never changes: an earlier one is as good as one that was lost */
         return record->data ? enter(&replay->segment_records, &replay->segment_list, record, error)
                             : 0;
@@ -439,6 +417,7 @@ static void read_writers(struct gb_replayed_object *object, struct cursor *curso
 static void read_object(struct gb_replayed_object *object, struct cursor *cursor, bool live)
 {
     object->version = take_ordinal(cursor);
+    object->line = take_ordinal(cursor);
     object->named = take_bool(cursor);
     object->pinned = take_bool(cursor);
     object->evict = (enum gb_evict)take_number(cursor, 1, GB_EVICT_KEEP);
@@ -464,8 +443,8 @@ static int check_object(const struct gb_replayed_storage *storage,
     const struct gb_path path = {.key = "name"};
     int r;
 
-    if (object->version == 0 || object->brief_length > object->text_length ||
-        object->text_length > GB_OBJECT_TEXT_MAX)
+    if (object->version == 0 || object->line > object->version ||
+        object->brief_length > object->text_length || object->text_length > GB_OBJECT_TEXT_MAX)
         return gb_fail(why, GPUBUF_E_INVALID, "it has no version, or too long a text");
     r = gb_name_check(object->name, object->name_length, &path, why);
     return r < 0 ? r : check_text(storage, object, writer, why);
@@ -591,7 +570,6 @@ static int read_storage(struct gb_replay *replay, struct gb_replayed_storage *st
 
     storage->number = record->number;
     storage->fleeting = record->type == GB_RECORD_FLEETING;
-    (void)take_integer(&cursor); /* the next version, which pass_numbers() has read */
     r = read_places(replay, storage, &cursor, why);
     return r < 0 ? r : read_objects(replay, storage, &cursor, writer, why);
 }
@@ -641,14 +619,20 @@ const void *gb_replay_record(const struct gb_replay *replay, uint64_t number, si
     return record->bytes;
 }
 
-/* Skips numbers that a record which could not be read may have used. */
-static void pass_over(uint64_t *counter)
-{
-    if (*counter < (uint64_t)GB_LIMIT(integer) / 2)
-        *counter += PASSED_OVER;
-}
-
 /* ---- all of it ---- */
+
+static void take_numbers(struct gb_replay *replay, const struct gb_journal_numbers *next)
+{
+    uint64_t most = GB_LIMIT(integer);
+
+    if (next->segment > most || next->version > most || next->storage > most) {
+        disbelieve(replay, "numbers", 0, NULL, "no daemon counts that far");
+        return;
+    }
+    gb_raise_to(&replay->next_segment, next->segment);
+    gb_raise_to(&replay->next_version, next->version);
+    gb_raise_to(&replay->next_number, next->storage);
+}
 
 int gb_replay_read(struct gb_replay *replay, struct gb_journal *journal, int fd,
                    struct gb_device **devices, unsigned device_count, struct gb_error *error)
@@ -658,15 +642,12 @@ int gb_replay_read(struct gb_replay *replay, struct gb_journal *journal, int fd,
     *replay = (struct gb_replay){.devices = devices, .device_count = device_count};
     *error = (struct gb_error){.code = 0};
     r = gb_journal_open(journal, fd, read_record, replay, error);
-    if (r == 0)
+    if (r == 0) {
+        take_numbers(replay, &journal->next);
         r = read_segments(replay, error);
+    }
     if (r == 0)
         r = read_storages(replay, error);
-    if (r == 0 && replay->disbelieved > 0) {
-        pass_over(&replay->next_segment);
-        pass_over(&replay->next_version);
-        pass_over(&replay->next_number);
-    }
     return r;
 }
 

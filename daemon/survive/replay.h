@@ -38,7 +38,7 @@ struct gb_replayed_copy {
 
 /* Texts are valid as long as the replay. */
 struct gb_replayed_object {
-    uint64_t version, bytes;
+    uint64_t version, line, bytes;
     bool named, pinned, by_session;
     enum gb_evict evict;
     uid_t uid;
@@ -70,12 +70,6 @@ struct gb_replayed_storage {
     struct gb_replayed_object *objects;
     struct gb_storage *storage; /* NULL until it is restored */
 };
-
-static inline void gb_raise_to(uint64_t *counter, uint64_t to)
-{
-    if (to > *counter)
-        *counter = to;
-}
 
 struct gb_replay {
     struct gb_device **devices;

@@ -468,6 +468,7 @@ static struct gb_object *make_object(struct restoring *restoring,
         return NULL;
     gb_storage_ref(storage);
     object->version = replayed->version;
+    object->line = replayed->line;
     object->evict = replayed->evict;
     object->by_session = replayed->by_session;
     object->gid = replayed->gid;

@@ -110,12 +110,20 @@ void gb_state_abandon(struct gb_state *state, const char *why)
 
 /* ---- records ---- */
 
+static void raise_numbers(const struct gb_state *state, struct gb_journal *journal)
+{
+    gb_raise_to(&journal->next.segment, state->registry->store->next_segment);
+    gb_raise_to(&journal->next.version, state->registry->next_version);
+    gb_raise_to(&journal->next.storage, state->next_number);
+}
+
 static void append(struct gb_state *state, struct gb_journal *journal, uint32_t type,
                    uint64_t number)
 {
     const struct gb_writer *writer = &state->writer;
     struct gb_error error = {.message = "out of memory"};
 
+    raise_numbers(state, journal);
     if (writer->failed ||
         (journal->fd >= 0 &&
          gb_journal_append(journal, type, number, writer->data, writer->length, &error) < 0)) {
@@ -133,12 +141,13 @@ static void write_number(struct gb_state *state, struct gb_journal *journal, uin
     append(state, journal, type, number);
 }
 
-static void write_counters(struct gb_state *state, struct gb_journal *journal)
+static void write_numbers(struct gb_state *state, struct gb_journal *journal)
 {
-    gb_writer_reset(&state->writer);
-    gb_record_counters(&state->writer, state->registry->store->next_segment,
-                       state->registry->next_version, state->next_number);
-    append(state, journal, GB_RECORD_COUNTERS, 0);
+    struct gb_error error;
+
+    raise_numbers(state, journal);
+    if (journal->fd >= 0 && gb_journal_count(journal, &error) < 0)
+        give_up(state, error.message);
 }
 
 static void write_segment(struct gb_state *state, struct gb_journal *journal,
@@ -155,8 +164,7 @@ static void write_storage(struct gb_state *state, struct gb_journal *journal,
     uint32_t type;
 
     gb_writer_reset(&state->writer);
-    type = gb_record_storage(&state->writer, storage, state->registry->next_version,
-                             state->registry->now_ms);
+    type = gb_record_storage(&state->writer, storage, state->registry->now_ms);
     append(state, journal, type, storage->number);
 }
 
@@ -210,8 +218,10 @@ static void on_segment(void *arg, struct gb_segment *segment, bool made)
     char name[24];
 
     if (!is_kept_memory(memory)) {
-        if (made) /* so that a successor does not give its number again */
-            write_counters(state, &state->journal);
+        if (made) { /* so that a successor does not give its number again */
+            write_numbers(state, &state->journal);
+            write_numbers(state, &state->next);
+        }
         return;
     }
     if (!made) {
@@ -266,7 +276,7 @@ static void begin_anew(struct gb_state *state)
     }
     state->walked = 0;
     state->segments = (struct gb_walk){0};
-    write_counters(state, &state->next);
+    write_numbers(state, &state->next);
     write_away(state, &state->next);
 }
 

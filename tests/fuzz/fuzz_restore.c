@@ -4,12 +4,12 @@
  *
  * The input: how many descriptors; each is three bytes, the segment that it is said to be (0: the
  * host tier, 255: something else), what it is, and its size in steps of 64 KiB. Then records, each
- * a byte for its type, two for its length, and its payload. After them come those of a good storage
- * with two objects, whose numbers (of the storage and its segment) the input cannot have. Whatever
- * it says, the daemon begins and has the good objects; its accounts add up, and do so when the
- * grace period is over; it says nothing that is not JSON; the next one has the same, to the last
- * place and name, and so has the one after it that begins with a journal that was written anew; and
- * nothing is left behind.
+ * a byte for its type (1: no record, but the header's numbers), two for its length, and its
+ * payload. After them come those of a good storage with two objects, whose numbers (of the storage
+ * and its segment) the input cannot have. Whatever it says, the daemon begins and has the good
+ * objects; its accounts add up, and do so when the grace period is over; it says nothing that is
+ * not JSON; the next one has the same, to the last place and name, and so has the one after it that
+ * begins with a journal that was written anew; and nothing is left behind.
  */
 #include <inttypes.h>
 
@@ -21,6 +21,7 @@
 
 #define INSTANCE "00112233445566778899aabbccddeeff"
 #define GOOD 4000 /* the number of a storage and of its segment */
+#define NUMBERS 1 /* in place of a record's type */
 
 struct input {
     const uint8_t *data;
@@ -120,7 +121,8 @@ static void put_good_object(struct gb_writer *writer, const char *name, uint64_t
         "\"bytes\":8}}",
         brief, GOOD);
     put(writer, version, 8);
-    put(writer, 1, 1); /* named */
+    put(writer, version, 8); /* of its line */
+    put(writer, 1, 1);       /* named */
     put(writer, 0, 1);
     put(writer, GB_EVICT_SPILL, 1);
     put(writer, 0, 1);
@@ -148,7 +150,6 @@ static void append_good(struct gb_journal *journal)
     put_key(&writer);
     append(journal, GB_RECORD_SEGMENT, &writer);
 
-    put(&writer, 1, 8); /* the next version */
     put(&writer, 0, 8);
     put_key(&writer);
     put(&writer, 0, 1); /* not adopted, but resident */
@@ -221,9 +222,11 @@ static void keep_journal(struct input *input, struct gb_notify *manager)
         length |= (size_t)take(input) << 8;
         if (length > input->size)
             length = input->size;
-        skip = type != GB_RECORD_COUNTERS && length >= 8 ? 8 : 0;
-        number = skip ? number_of(input->data, length) : 0;
-        DEMAND(type == 0 || number == GOOD ||
+        skip = length >= 8 ? 8 : 0;
+        number = number_of(input->data, length);
+        if (type == NUMBERS && length >= sizeof(journal.next))
+            memcpy(&journal.next, input->data, sizeof(journal.next));
+        DEMAND(type == 0 || type == NUMBERS || number == GOOD ||
                gb_journal_append(&journal, type, number, input->data + skip, length - skip,
                                  &error) == 0);
         input->data += length;

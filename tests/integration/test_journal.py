@@ -183,21 +183,21 @@ def memfd(data):
 
 def of_version(version, rest):
     """The beginning of a journal, as an earlier daemon's manager hands it over."""
-    return [("journal-7", memfd(b"gpubufdJ" + struct.pack("<IIQ", version, 88, 7) + rest))]
+    return [("journal-7", memfd(b"gpubufdJ" + struct.pack("<IIQ", version, 112, 7) + rest))]
 
 
 # RELIABILITY.md: The daemon ends 18
 def test_a_journal_of_a_later_version(kept):
-    kept.fds = of_version(5, bytes(160))
+    kept.fds = of_version(6, bytes(208))
     kept.launch()
     _, stderr = kept.process.communicate(timeout=DEADLINE)
     assert kept.process.returncode == 2
-    assert b"format version 5" in stderr and b"start the daemon that wrote it" in stderr
+    assert b"format version 6" in stderr and b"start the daemon that wrote it" in stderr
 
 
 # RELIABILITY.md: The daemon ends 17
 def test_a_damaged_journal(kept):
-    kept.fds = of_version(4, b"0" * 160)
+    kept.fds = of_version(5, b"0" * 208)
     with kept.start() as peer:
         assert peer.names() == []
         peer.put("a", b"b")

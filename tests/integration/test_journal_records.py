@@ -12,7 +12,7 @@ from peer import bytes_layout, wait_until
 from restarts import Kept, journals, register, segments_of
 
 pytestmark = pytest.mark.host_only("it damages the journal, which is the same on a GPU")
-COUNTERS, SEGMENT, SEGMENT_GONE, STORAGE, STORAGE_GONE, FLEETING = range(1, 7)
+SEGMENT, SEGMENT_GONE, STORAGE, STORAGE_GONE, FLEETING = range(2, 7)
 XXH = ctypes.CDLL("libxxhash.so.0")
 XXH.XXH3_64bits_withSeed.restype = ctypes.c_uint64
 XXH.XXH3_64bits_withSeed.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64]
@@ -22,7 +22,7 @@ def xxh(data, seed=0):
     return XXH.XXH3_64bits_withSeed(data, len(data), seed)
 
 
-HEADER, HEAD, FIRST = 88, 40, 176
+HEADER, HEAD, FIRST = 112, 40, 224
 
 
 def read_records(fd):
@@ -46,7 +46,7 @@ def write_journal(header, records):
         data += struct.pack("<Q", xxh(payload, xxh(subject + before, seed ^ begins[-1]))) + payload
         data += bytes(-len(payload) % 8)
         before = subject
-    one = header[:56] + before + struct.pack("<Q", len(data))
+    one = header[:56] + before + struct.pack("<Q", len(data)) + header[80:104]
     data[:FIRST] = 2 * (one + struct.pack("<Q", xxh(one)))
     fd = os.memfd_create("gpubufd-journal")
     os.write(fd, data)
@@ -235,6 +235,34 @@ def test_cut_between_records(damaged):
         _, log = damaged.try_all(peer, damaged.victims(i) if last else set(damaged.names))
         assert log.count("record not believed") == 1
         assert ("it is damaged" if last else "more than one is damaged or missing") in log
+
+
+# RELIABILITY.md: The daemon ends 8
+def test_numbers_after_cuts(directory):
+    """An instance that goes on gives no version twice, and no segment's number, wherever its journal is cut, time and
+    again."""
+    kept, seen, instances = Kept(directory), set(), []
+    for cut in (0.9, 0.1, 0.5, 0.02, 0.7, 0, -1):
+        peer = kept.start("--grace", "60000")
+        instance = peer.call("hello", protocol=1)["instance"]
+        instances += [instance] if instance not in instances else []
+        anew = peer.names() == []
+        for i in range(12):
+            number = (instance, "version", peer.put(f"{cut}/{i}", b"x"))
+            assert number not in seen
+            seen.add(number)
+        numbers = {(instance, "segment", segment) for segment in segments_of(peer, f"{cut}/0")}
+        assert not (anew and numbers & seen)
+        seen |= numbers
+        peer.close()
+        kept.crash()
+        (journal,) = [fd for name, fd in kept.fds if name.startswith("journal")]
+        os.truncate(journal, max(0, FIRST + int((os.fstat(journal).st_size - FIRST) * cut)))
+    peer = kept.start()
+    assert peer.call("hello", protocol=1)["instance"] not in instances, "without a header it is another"
+    assert len(instances) == 1
+    peer.close()
+    kept.close()
 
 
 # RELIABILITY.md: The daemon ends 5

@@ -4,7 +4,7 @@
 import device
 import pytest
 from peer import bytes_layout, wait_until
-from restarts import register
+from restarts import register, supervised  # noqa: F401
 from test_failpoints import Failpoints, dying  # noqa: F401: a fixture
 
 MIB = 1 << 20
@@ -186,6 +186,25 @@ def test_one_that_is_not_kept_goes_with_its_last_reader(daemon, peer):
     held.release()
     peer.error("stale", "stat", why=True, name="w", version=made[0])
     assert len(versions(peer)) == 2
+
+
+@pytest.mark.host_only("the driver's own memory does not outlive it by itself")
+def test_one_of_an_object_that_was_deleted_is_not_the_next_ones(supervised):  # noqa: F811
+    """Another object of that name has versions of its own alone, after a crash of the daemon, too."""
+    daemon = supervised("--grace", "60000")
+    peer = daemon.connect()
+    reader = daemon.connect()
+    seal(peer, 0, 0)
+    reader.open_object("w")
+    peer.call("delete", name="w")
+    made = [seal(peer, step, 0) for step in (1, 2)]
+    reader.open_object("w")
+    made.append(seal(peer, 3, 0))
+    told = [(made[2], "step-3", "current"), (made[1], "step-2", "gone")]
+    assert versions(peer) == told
+    for _ in range(2):
+        daemon.crash()
+        assert versions(daemon.connect()) == told
 
 
 def test_a_name_goes_with_its_older_versions(daemon, peer):
