@@ -615,6 +615,7 @@ def test_many_at_once(client):
     with pytest.raises(gpubufd.Exists):
         client.put_many({"c": [1], "a": [2], "d": [3]})
     assert list(client) == ["a", "b", "c"], "those before it stay"
+    assert client.get_many([]) == [] == client.get_many(iter(())) and client.put_many({}) == {}
 
 
 @pytest.mark.parametrize("text", ["text", "", "größer \u0000 \U0001f600"])

@@ -157,6 +157,8 @@ class Calls(Steps):
         if isinstance(names, str):
             raise TypeError(f"names is {names!r}: expected several names, such as a list")
         asked = tuple(names)
+        if not asked:
+            return []
         results: List[Any] = await self._do("_open_many", asked, _params.ms(timeout))
         for name, result in zip(asked, results):
             if isinstance(result, _errors.Error):
