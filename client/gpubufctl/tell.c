@@ -76,7 +76,6 @@ static void translate(const char *sentence, char *out, size_t size, bool *name)
     else
         (void)snprintf(out, size, "%.*s", (int)size - 1, key);
     substitute(out, size, "say replace to take its name", "--replace takes its name");
-    substitute(out, size, "hello says which it serves", "\"gpubufctl stats\" lists them");
     substitute(out, size, "; hello says what it can", "");
     substitute(out, size, "; --tier makes one", "; the daemon makes one with its option --tier");
 }

@@ -226,12 +226,18 @@ int gb_call_choose(struct gb_call *call, const char *param, const struct gb_stri
 
 int gb_call_device(struct gb_call *call, const struct gb_string *text, struct gb_device **device)
 {
-    *device = gb_device_find(call->server->devices, call->server->device_count, text->text);
+    const struct gb_server *server = call->server;
+    char served[128] = "";
+    size_t length = 0;
+
+    *device = gb_device_find(server->devices, server->device_count, text->text);
     if (*device)
         return 0;
+    for (unsigned i = 0; i < server->device_count && length < sizeof(served); i++)
+        length += (size_t)snprintf(served + length, sizeof(served) - length, "%s%s",
+                                   i > 0 ? ", " : "", server->devices[i]->id);
     return gb_fail_at(&call->error, GB_PARAM("device"),
-                      "this daemon serves no device \"%.64s\"; hello says which it serves",
-                      text->text);
+                      "this daemon serves no device \"%.64s\"; it serves %s", text->text, served);
 }
 
 int gb_call_may_lease(struct gb_call *call)

@@ -626,6 +626,13 @@ def test_text_comes_back(client, text):
     assert held != text + "x"
 
 
+class Lazy:
+    """As polars has it: no frame yet."""
+
+    def collect(self):
+        raise AssertionError
+
+
 @pytest.mark.parametrize("error, call, words", [
     (ValueError, lambda c: c.get("a", version=0), "version is 0: expected 1 or more"),
     (ValueError, lambda c: c.get("a", version=-1), "version is -1: expected 1 or more"),
@@ -647,7 +654,7 @@ def test_text_comes_back(client, text):
     (ValueError, lambda c: gpubufd.connect(cache_leases=-1), "cache_leases"),
     (FileExistsError, lambda c: c.put("a", [1]), '"a" exists; pass replace=True to take its name'),
     (ValueError, lambda c: c.put("b", [1], device="gpu"),
-     'device: this daemon serves no device "gpu"; client.devices() lists those'),
+     'device: this daemon serves no device "gpu"; it serves host'),
     (ValueError, lambda c: c.put("b", {"x" * 300: [1]}),
      "the name of column 1: expected a string of at most 255 bytes, found 300"),
     (ValueError, lambda c: c.alias("b", "a", rows=(0, 99)), "rows: offset 0 and length 99 go past the end"),
@@ -656,7 +663,21 @@ def test_text_comes_back(client, text):
     (ValueError, lambda c: c.spill("a", tier="tape"), "tier: expected"),
     (ValueError, lambda c: c.put("b", [1], label="x" * 300), "label: expected at most 255 bytes"),
     (TimeoutError, lambda c: c.get("none", timeout=0.25), '"none" did not appear within 0.25 s'),
-    (TypeError, lambda c: c.put("p", {"x": 5}), "column 'x': int cannot be a column: a column has one axis, not 0"),
+    (TypeError, lambda c: c.put("p", {"lr": 0.1, "n": 3}),
+     "column 'lr': 0.1 is one value: [0.1] is a column of one row. A dict that is no table goes as json.dumps("),
+    (TypeError, lambda c: c.put("p", {"x": "yes"}), "column 'x': 'yes' is one value: ['yes'] is a column"),
+    (TypeError, lambda c: c.put("p", Lazy()), "Lazy cannot be put: collect() makes a frame of it"),
+    (TypeError, lambda c: c.put("p", {1, 2}), "set cannot be put: list(…) of it can be"),
+    (TypeError, lambda c: c.put("p", (x for x in [1])), "generator cannot be put: list(…) of it can be"),
+    (TypeError, lambda c: c.put("p", object()), "object cannot be put. Things that can be put: NumPy arrays"),
+    (TypeError, lambda c: c.put([1], "p"), "put(name, value): the name is a str, not list"),
+    (NotImplementedError, lambda c: c.read("a"), '"a" is no stream, which is a live array of 2 to 128 slots: it is a column'),
+    (FileExistsError, lambda c: c.stream("a", "uint8", 3), '"a" exists, and is no stream: delete it first'),
+    (RuntimeError, lambda c: (c.stream("s", "uint8", 3), c.stream("s", "uint8", 3)), '"s" has a writer: session '),
+    (TimeoutError, lambda c: (c.stream("s", "uint8", 3), c.stream("s", "uint8", 3, timeout=0.01)), '"s" has a writer: sess'),
+    (ValueError, lambda c: c.create("x", "flaot64", 1), 'unknown dtype "flaot64"; did you mean float64?'),
+    (ValueError, lambda c: c.create("x", "text", 1), 'unknown dtype "text"'),
+    (ValueError, lambda c: c.load(__file__, "x", format="npy"), f"{__file__} is no .npy file"),
     (TypeError, lambda c: c.list(5), "a name is 5: expected a str"),
     (ValueError, lambda c: c.create("w", {"x": "f8"}, "x"), "shape is 'x': expected a table's number of rows"),
     (TypeError, lambda c: c.put("p", [1.5], stream="x"), "stream is 'x': expected a library's stream"),
@@ -676,11 +697,12 @@ def test_sentences_are_in_words_of_python(client, error, call, words):
 
 
 def test_files_that_others_read(client, tmp_path):
-    for name, way in (("t.csv", "pandas.read_csv"), ("t.tsv", "pandas.read_csv"), ("m.safetensors", "load_file(path, cl")):
+    for name, way in (("t.csv", "pandas.read_csv('{}')"), ("t.tsv", "pandas.read_csv('{}')"),
+                      ("m.safetensors", "gpubufd.numpy.load_file('{}')")):
         (tmp_path / name).write_text("a\n1\n")
         with pytest.raises(ValueError) as caught:
             client.load(tmp_path / name)
-        assert way in str(caught.value) and "gpubufctl put" in str(caught.value)
+        assert way.format(tmp_path / name) in str(caught.value) and "gpubufctl put" in str(caught.value)
 
 
 def test_names_of_classes_are_public():

@@ -96,7 +96,7 @@ def test_arrays_that_are_none(client, np, tmp_path):
 
 def test_names_that_say_nothing(client, tmp_path):
     client.put("t", TABLE)
-    with pytest.raises(ValueError, match=r"written by to_pandas\(\).to_csv"):
+    with pytest.raises(ValueError, match=r"client\[name\].to_pandas\(\).to_csv\(.*t.csv.\) writes it"):
         client.save("t", tmp_path / "t.csv")
     (tmp_path / "t").write_text("")
     with pytest.raises(ValueError, match=r"\.arrow.*\.parquet.*pandas\.read_csv"):

@@ -176,7 +176,7 @@ REFUSED = {
     "times that no unit of ours holds": (lambda: np.array([2**62], "M8[D]"), ValueError, "64 bits"),
     "None": (lambda: None, TypeError, "NoneType"),
     "a function": (len, TypeError, "can be put"),
-    "a generator": (lambda: (i for i in range(3)), TypeError, "can be put"),
+    "a generator": (lambda: (i for i in range(3)), TypeError, r"list\(…\) of it can be"),
     "integers past 64 bits": (lambda: [2**64], ValueError, "64 bits"),
     "a lone surrogate": (lambda: ["\ud800"], ValueError, "Unicode"),
     "numbers and strings": (lambda: [1, "x"], TypeError, "row 1 a str"),

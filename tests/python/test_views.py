@@ -80,7 +80,7 @@ def test_refusals_name_what_differs(client):
     with pytest.raises(gpubufd.Unsupported, match="the number of arrays"):
         view.switch()
     client.put_bundle("policy", model(2), replace=True)
-    with pytest.raises(gpubufd.Unsupported, match="shares its segment"):
+    with pytest.raises(gpubufd.Unsupported, match=r"shares its segment with other objects: put\(\) it with own=True"):
         view.switch()
     with pytest.raises(gpubufd.NotFound, match="step-1"):  # its label went with it
         view.switch(label="step-1")

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -310,6 +311,7 @@ static int read_options(const struct gpubuf_client *client,
 static int begin(struct gpubuf_object *object, bool writes,
                  const struct gpubuf_stream_options *options, struct gpubuf_stream **out)
 {
+    static const char *const kinds[] = {"bytes", "an array", "a column", "a table", "a bundle"};
     struct gpubuf_client *client = object->lease->client;
     struct gpubuf_stream *stream = calloc(1, sizeof(*stream));
     struct gpubuf_memory memory;
@@ -319,8 +321,8 @@ static int begin(struct gpubuf_object *object, bool writes,
     if (r == 0 && (object->kind != GPUBUF_KIND_ARRAY || object->ndim < 1 || object->shape[0] < 2 ||
                    object->shape[0] > GB_STREAM_SLOTS))
         r = gb_report_text(client, GPUBUF_E_UNSUPPORTED,
-                           "\"%s\" is no stream: an array of 2 to %u slots", object->lease->name,
-                           GB_STREAM_SLOTS);
+                           "\"%s\" is no stream, which is a live array of 2 to %u slots: it is %s",
+                           object->lease->name, GB_STREAM_SLOTS, kinds[object->kind]);
     if (r == 0)
         r = gpubuf_memory(object, GPUBUF_DATA, &memory);
     if (r == 0 && gb_holding_gpu(object->lease, &stream->gpu, &error) < 0)
@@ -369,6 +371,21 @@ static bool has_frames(const struct gpubuf_object *object, const char *dtype, un
            (ndim == 0 || memcmp(object->shape + 1, shape, ndim * sizeof(*shape)) == 0);
 }
 
+/* Says in a stream's terms why its name could not be claimed. */
+static int tell_taken(const struct gpubuf_client *client, const char *name, int code)
+{
+    char said[512];
+
+    snprintf(said, sizeof(said), "%s", gpubuf_errmsg(client));
+    const char *writer = strstr(said, " by session ");
+    if (code == GPUBUF_E_UNSUPPORTED && strstr(said, "is not live"))
+        return gb_report_text(client, GPUBUF_E_EXISTS,
+                              "\"%s\" exists, and is no stream: delete it first", name);
+    if ((code == GPUBUF_E_BUSY || code == GPUBUF_E_TIMEOUT) && writer)
+        return gb_report_text(client, code, "\"%s\" has a writer: %s", name, writer + 4);
+    return code;
+}
+
 int gpubuf_stream_create(struct gpubuf_client *client, const char *name, const char *dtype,
                          unsigned ndim, const uint64_t *shape,
                          const struct gpubuf_stream_options *given, struct gpubuf_stream **stream)
@@ -400,7 +417,7 @@ int gpubuf_stream_create(struct gpubuf_client *client, const char *name, const c
     if (r == 0 || r == GPUBUF_E_EXISTS)
         r = gpubuf_open(client, name, &open, &object);
     if (r < 0)
-        return r;
+        return tell_taken(client, name, r);
     if (!has_frames(object, dtype, ndim, shape)) {
         gpubuf_release(object);
         return gb_report_text(client, GPUBUF_E_EXISTS,

@@ -66,6 +66,8 @@ class Steps:
     async def _put(
         self, name: str, plan: _convert.Plan, on: Optional[int], wait: bool, options: Mapping[str, Any]
     ) -> Ref:
+        if not isinstance(name, str):
+            raise TypeError(f"put(name, value): the name is a str, not {type(name).__name__}")
         given: Dict[str, Any] = {**options, "device": _place_of(plan.device, options.get("device"))}
         return self._client._ref(name, await self._publish(name, plan, on, _params.options(**given), wait))
 

@@ -7,10 +7,12 @@ A source is what `_core.Client._put_arrow` takes: (schema capsule, [array capsul
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import itertools
 import math
+import numbers
 import sys
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from . import _core, _fetch, _floats, _frames, _gpu, _nodes, _series, _zones, cuda
 from ._cuda_array import CudaArray
@@ -22,8 +24,11 @@ from ._lists import list_source
 
 ADVICE = (
     "Things that can be put: NumPy arrays, anything with DLPack, Arrow, the buffer protocol or "
-    "__cuda_array_interface__, pandas frames, a dict of columns, a list of values"
+    "__cuda_array_interface__, pandas frames, a dict of columns, a list of values, bytes. Of any other object "
+    "pickle.dumps(…) makes bytes"
 )
+
+ONE_VALUE = (str, bytes, numbers.Number, datetime.date, datetime.time, datetime.timedelta, type(None))  # no column
 
 Columns = List[Tuple[str, List[_nodes.Piece]]]
 
@@ -172,9 +177,16 @@ def plan(value: Any, stream: Optional[int] = None, nan_as_null: bool = False) ->
     try:
         view = memoryview(value)
     except TypeError:
-        hint = ": call toarray() on it" if hasattr(value, "toarray") else f". {ADVICE}"
-        raise TypeError(f"{type(value).__name__} cannot be put{hint}") from None
+        raise TypeError(f"{type(value).__name__} cannot be put{_way_to_put(value)}") from None
     return _plan_buffer(view)
+
+
+def _way_to_put(value: Any) -> str:
+    """The end of the sentence that refuses a value: what makes one of it that can be put."""
+    for method, what in (("toarray", "an array"), ("collect", "a frame")):  # sparse matrices, lazy frames
+        if hasattr(value, method):
+            return f": {method}() makes {what} of it"
+    return ": list(…) of it can be" if isinstance(value, Iterable) else f". {ADVICE}"
 
 
 def _is_numpy(value: Any) -> bool:
@@ -457,6 +469,10 @@ def _is_table(value: Any, source: Tuple[Any, ...]) -> bool:
 
 def column_source(value: Any, where: str) -> Tuple[Any, ...]:
     """The source of anything that can be a column of a table."""
+    if isinstance(value, ONE_VALUE):
+        text = repr(value) if len(repr(value)) < 40 else "…"
+        raise TypeError(f"{at_column(where)}{text} is one value: [{text}] is a column of one row. A dict that is no "
+                        "table goes as json.dumps(…) or pickle.dumps(…) of it")
     module = type(value).__module__.partition(".")[0]
     if kind_of(value) in (COLUMN, ARRAY):
         if value.kind == ARRAY:
@@ -470,7 +486,7 @@ def column_source(value: Any, where: str) -> Tuple[Any, ...]:
     if source:
         _nodes.check_types(source[0], where)
         return source
-    if isinstance(value, (str, bytes, Mapping)):
+    if isinstance(value, Mapping):
         raise TypeError(f"{at_column(where)}{type(value).__name__} is not a column: expected a sequence")
     if isinstance(value, (list, tuple, range)):
         return list_source(list(value), where)

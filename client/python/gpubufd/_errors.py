@@ -11,8 +11,8 @@ from . import _core
 PARAMETERS = {"slice": "rows", "ttl_ms": "ttl", "wait_ms": "timeout", "prefix": "names"}
 PHRASES = {
     "say replace to take its name": "pass replace=True to take its name",
-    "; hello says which it serves": "; client.devices() lists those that it has",
     "; hello says what it can": "",
+    "create it with own": "put() it with own=True",
     "publish a copy with gpubuf_put_bytes or gpubuf_put_array": "put() publishes a copy",
     "; --tier makes one": "; the daemon makes one with its option --tier",
     "(evict=drop, --evict drop)": '(evict="drop", or --evict drop of the daemon)',
@@ -135,6 +135,12 @@ def translated(sentence: str) -> str:
     found = re.sub(r"\b(\d+) ms\b", lambda match: f"{int(match[1]) / 1000:.4g} s", found)
     for theirs, ours in PHRASES.items():
         found = found.replace(theirs, ours)
+    unknown = re.search(r'unknown dtype "(\w+)"$', found)
+    if unknown:
+        import difflib
+
+        likely = difflib.get_close_matches(unknown[1], [row[0] for row in _core.dtypes()], 1)
+        found += f"; did you mean {likely[0]}?" if likely else ""
     return found
 
 

@@ -23,10 +23,10 @@ SUFFIXES = {
     ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".arrows": "arrows", ".parquet": "parquet",
     ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".npy": "npy", ".npz": "npz",
 }
-_CSV = "a text file is read by client.put(name, pandas.read_csv(path)), and written by to_pandas().to_csv(path)"
+_CSV = "client.put(name, pandas.read_csv({path!r})) reads it, client[name].to_pandas().to_csv({path!r}) writes it"
 WAYS = {
     ".csv": _CSV, ".tsv": _CSV,
-    ".safetensors": "gpubufd.numpy, gpubufd.torch and gpubufd.jax have load_file(path, client=…, name=…) and save_file()",
+    ".safetensors": "gpubufd.numpy.load_file({path!r}) reads it, save_file() writes it; so do gpubufd.torch's and jax's",
 }
 KIND = b"gpubufd.kind"  # in the metadata of a file's schema: what its only column was
 ROWS = 8192  # of a table, read at a time to write lines
@@ -41,7 +41,8 @@ def _format_of(path: pathlib.Path, format: Optional[str]) -> str:
     found = SUFFIXES.get(suffix)
     if found is None:
         if suffix in WAYS:
-            raise ValueError(f"{str(path)!r}: {WAYS[suffix]}, or the command gpubufctl put {str(path)!r} NAME")
+            way = WAYS[suffix].format(path=str(path))
+            raise ValueError(f"{str(path)!r}: {way}; the command gpubufctl put NAME {str(path)!r} publishes it")
         raise ValueError(
             f"{str(path)!r} has no known suffix: expected one of {' '.join(SUFFIXES)}, or format=. Read another "
             "format with its own library, for example pandas.read_csv(path), and put() the result"
@@ -186,6 +187,9 @@ def _write_npy(held: Any, path: str, format: str, compression: Optional[str]) ->
 
 
 def _read_npy(path: str, format: str) -> Any:
+    with open(path, "rb") as file:
+        if file.read(6) != b"\x93NUMPY":
+            raise ValueError(f"{path} is no .npy file")
     return _library("numpy", "NumPy's files").load(path, mmap_mode="r", allow_pickle=False)
 
 
