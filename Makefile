@@ -254,6 +254,20 @@ $(B)/has/%: $(B)/flags
 	@echo '#include <$*>' | $(COMPILE) -E -x c - >/dev/null 2>&1 || { \
 		echo '$* is not installed: it is in the package $(patsubst $*:%,%,$(filter $*:%,$(PACKAGES)))' >&2; exit 1; }
 	@touch $@
+# A build of all names all that is missing.
+WHOLE := $(if $(MAKECMDGOALS),$(filter all wheel tests install dist,$(MAKECMDGOALS)),all)
+WANTED = stdio.h:libc6-dev $(filter-out cmocka.h:% $(if $(filter wheel,$(WHOLE)),,Python.h:%),$(PACKAGES))
+$(B)/has/all: $(B)/flags
+	@mkdir -p $(@D)
+	@command -v $(firstword $(CC)) >/dev/null || { \
+		echo 'there is no $(firstword $(CC)): sudo scripts/deps build installs it, and what else is missing' >&2; exit 1; }
+	@missing=; for pair in $(WANTED); do \
+		echo "#include <$${pair%:*}>" | $(COMPILE) -isystem $(PYTHON_INCLUDE) -E -x c - >/dev/null 2>&1 || \
+			missing="$$missing $${pair#*:}"; \
+	done; [ -z "$$missing" ] || { \
+		echo "not installed:$$missing; sudo scripts/deps build installs what is missing" >&2; exit 1; }
+	@touch $@
+$(if $(WHOLE),$(OBJECTS) $(PYTHON_OBJECTS) $(call wants,$(foreach pair,$(PACKAGES),$(firstword $(subst :, ,$(pair)))))): | $(B)/has/all
 $(call objects,$(DAEMON_SOURCES) $(PEER_SOURCES)): | $(call wants,uv.h xxhash.h)
 $(call objects,$(CTL_SOURCES)): | $(call wants,cjson/cJSON.h csv.h)
 $(call objects,$(GATEWAY_SOURCES)): | $(call wants,microhttpd.h nng/nng.h zlib.h)

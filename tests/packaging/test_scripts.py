@@ -3,6 +3,7 @@ is refused with status 2."""
 
 import os
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -56,6 +57,19 @@ def test_a_missing_header_is_told_by_its_package(tmp_path, header, package):
     done = make(f"BUILD={tmp_path}", "CPPFLAGS=-nostdinc", f"{tmp_path}/has/{header}")
     assert done.returncode == 2
     assert done.stderr.splitlines()[0] == f"{header} is not installed: it is in the package {package}"
+
+
+@pytest.mark.parametrize("goals, told", [((), "libuv1-dev libcsv-dev"), (("wheel",), "libuv1-dev libcsv-dev python3-dev")])
+def test_a_whole_build_names_all_that_is_missing(tmp_path, goals, told):
+    (tmp_path / "cc").write_text("#!/bin/sh\nread -r line\ncase $line in\n*'<uv.h>'|*'<csv.h>'|*'<Python.h>') exit 1 ;;\n"
+                                 "*) exec gcc -E -x c /dev/null ;;\nesac\n")
+    (tmp_path / "cc").chmod(0o755)
+    done = make("-j4", f"BUILD={tmp_path}/build", f"CC={tmp_path}/cc", *goals)
+    assert done.returncode == 2
+    assert f"not installed: {told}; sudo scripts/deps build installs what is missing" in done.stderr.splitlines()
+    assert done.stderr.count("installed") == 1 and not re.search(r"CC +(daemon|client|proto)", done.stdout)
+    none = make(f"BUILD={tmp_path}/none", f"CC={tmp_path}/nothing", *goals)
+    assert none.stderr.startswith(f"there is no {tmp_path}/nothing: sudo scripts/deps build installs it, and what else")
 
 
 @pytest.mark.parametrize("target, tool, package", [("lint-format", "CLANG_FORMAT", "clang-format"),
