@@ -1049,12 +1049,20 @@ struct ArrowArray {
 #endif
 
 /*
+ * Whether another user made the object's content, or may still write it. Then bitmaps, offsets and
+ * the codes of dictionaries are not to be followed where they lie: gpubuf_export_arrow copies and
+ * checks them, and a program of its own has to.
+ */
+GPUBUF_API bool gpubuf_is_foreign(const struct gpubuf_object *object);
+
+/*
  * Exports a host column, table (as a struct array with a child for each column), 1-d array or bytes
  * (as uint8) with no copy. The caller releases `schema` and `array` by their own `release`; until
  * then they hold the object. Either may be NULL. Any thread may move and release them, and may move
- * a child away and release it separately. GPUBUF_E_UNSUPPORTED: an object on a GPU, an array of
- * several axes or with gaps between elements, or a dtype that Arrow does not have (bool8, bfloat16,
- * floats of 8 bits and fewer, complex).
+ * a child away and release it separately. Of a foreign object bitmaps, offsets and codes are copied
+ * (if it is not `final`) and checked: GPUBUF_E_INVALID if they lead out of it. Elements are not.
+ * GPUBUF_E_UNSUPPORTED: an object on a GPU, an array of several axes or with gaps between elements,
+ * or a dtype that Arrow does not have (bool8, bfloat16, floats of 8 bits and fewer, complex).
  */
 GPUBUF_API int gpubuf_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
                                    struct ArrowArray *array);

@@ -158,7 +158,7 @@ void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease, bool
     }
     GB_WRITE_LITERAL(writer, ",\"object\":");
     if (brief)
-        gb_object_write_essence(writer, lease->object);
+        gb_object_write_essence(writer, lease->object, lease->holder->user);
     else
         gb_object_write(writer, lease->object, GB_WITH_LAYOUT, 0);
 }

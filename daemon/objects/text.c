@@ -240,12 +240,24 @@ static void write_ready(struct gb_writer *writer, const struct gb_object *object
         gb_write_format(writer, ",\"ready\":\"%s\"", object->ready);
 }
 
-void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *object)
+/* Whether another user made the layout or the content, or may write the content. */
+static bool is_foreign(const struct gb_object *object, const struct gb_user *reader)
+{
+    return object->owner != reader || object->storage->maker.user != reader ||
+           (gb_object_is_live(object) && object->mode & 0022);
+}
+
+void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *object,
+                             const struct gb_user *reader)
 {
     gb_write_char(writer, '{');
     gb_write(writer, object->text, object->head_length);
     gb_write(writer, object->text + object->brief_length,
              object->text_length - object->brief_length);
+    if (is_foreign(object, reader))
+        GB_WRITE_LITERAL(writer, ",\"foreign\":true");
+    if (gb_storage_is_final(object->storage))
+        GB_WRITE_LITERAL(writer, ",\"final\":true");
     write_ready(writer, object);
     gb_write_char(writer, '}');
 }

@@ -48,9 +48,10 @@ enum { GB_WITH_LAYOUT = 1, GB_WITH_IDLE = 2, GB_WITH_PLACES = 4 };
 /* Writes the object as replies have it, in braces. `now_ms` is for GB_WITH_IDLE. */
 void gb_object_write(struct gb_writer *writer, const struct gb_object *object, unsigned parts,
                      uint64_t now_ms);
-/* Only the members that a client needs to read or write it: name, version, label, `keep`, device,
-   layout, `ready`. */
-void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *object);
+/* Only the members that `reader` needs to read or write it: name, version, label, `keep`, device,
+   layout, `ready`, and whether its content is `foreign`. */
+void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *object,
+                             const struct gb_user *reader);
 /* Writes [[segment,offset,bytes],…]: the object's placements; empty if it is in a tier only. */
 void gb_placements_write(struct gb_writer *writer, const struct gb_object *object);
 

@@ -54,6 +54,11 @@ HELD = {
         SECRECY: "test_freed_memory_shows_nothing test_memory_of_what_was_never_sealed test_domains_of_one_user_are_apart "
                  "test_random_users",
         SEGMENTS: "test_memory_that_changes_domain_is_zero", "gpu/check_memory.py": "scrubbed"},
+    "**Offsets of others lead nowhere.**": {
+        "python/test_foreign_content.py": "test_no_content_leads_astray test_right_content_reads_as_ones_own "
+                                          "test_offsets_and_codes_are_refused_with_a_sentence "
+                                          "test_what_was_exported_stays_as_it_was_checked test_whose_content_it_is",
+        "python/test_gpu_columns.py": "test_a_copy_of_another_users_column_is_checked", "lib/test_arrow.c": "test_foreign"},
     "**An alias opens no door.**": {ACCESS: "test_an_alias_opens_no_door"},
     "**A name never becomes a path.**": {
         SECRECY: "test_names_touch_no_files test_spilled_content_is_the_daemons_alone"},

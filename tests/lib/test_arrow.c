@@ -3,6 +3,7 @@
  * however it was sliced, and the structs can be moved and released as the specification says.
  */
 #include <inttypes.h>
+#include <sys/stat.h>
 
 #include "objects.h"
 
@@ -557,6 +558,72 @@ TEST(test_arrays_and_bytes)
     ok(client, gpubuf_open(client, "array", NULL, &object));
     fails(client, GPUBUF_E_UNSUPPORTED, gpubuf_export_arrow(object, &schema, &array));
     gpubuf_release(object);
+}
+
+/* Publishes a column of utf8 as `other`, with these offsets; its memory goes on being written. */
+static struct gpubuf_object *put_text(struct gpubuf_client *other, const int32_t ends[4],
+                                      bool finally)
+{
+    struct gpubuf_create_options options = {
+        .size = sizeof(options), .mode = 0644, .replace = true, .final = finally};
+    struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_COLUMN,
+                                        .column = {.dtype = "utf8", .length = 3, .data_bytes = 9}};
+    struct gpubuf_memory memory;
+    struct gpubuf_object *made;
+
+    ok(other, gpubuf_create(other, "text", &layout, &options, &made));
+    ok(other, gpubuf_memory(made, GPUBUF_OFFSETS, &memory));
+    memcpy(memory.pointer, ends, 4 * sizeof(*ends));
+    ok(other, gpubuf_seal(made, NULL));
+    return made;
+}
+
+/* Offsets of another user are copied and checked; if they are final they are checked where they
+   lie. (tests/python/test_foreign_content.py has all the rest.) */
+TEST(test_foreign)
+{
+    static const int32_t right[] = {0, 3, 3, 9}, wrong[] = {0, 3, 3, 10};
+    struct gpubuf_client *other;
+    struct gpubuf_object *object, *made;
+    struct gpubuf_memory memory;
+    struct ArrowArray array;
+
+    if (geteuid() != 0)
+        skip();
+    char directory[128];
+    snprintf(directory, sizeof(directory), "%s", daemon_socket());
+    *strrchr(directory, '/') = '\0';
+    assert_int_equal(chmod(directory, 0711), 0);
+    assert_int_equal(seteuid(61803), 0);
+    other = connect_client();
+    assert_int_equal(seteuid(0), 0);
+    for (int finally = 0; finally < 2; finally++) {
+        made = put_text(other, wrong, finally);
+        gpubuf_release(made);
+        ok(client, gpubuf_open(client, "text", NULL, &object));
+        assert_true(gpubuf_is_foreign(object));
+        fails(client, GPUBUF_E_INVALID, gpubuf_export_arrow(object, NULL, &array));
+        assert_non_null(
+            strstr(gpubuf_errmsg(client), "offset 3 is 10, expected ascending ones up to 9"));
+        gpubuf_release(object);
+
+        made = put_text(other, right, finally);
+        gpubuf_release(made);
+        ok(client, gpubuf_open(client, "text", NULL, &object));
+        ok(client, gpubuf_export_arrow(object, NULL, &array));
+        ok(client, gpubuf_memory(object, GPUBUF_OFFSETS, &memory));
+        assert_int_equal(array.buffers[1] == memory.pointer, finally);
+        assert_memory_equal(array.buffers[1], right, sizeof(right));
+        ok(client, gpubuf_memory(object, GPUBUF_DATA, &memory));
+        assert_ptr_equal(array.buffers[2], memory.pointer);
+        array.release(&array);
+        gpubuf_release(object);
+    }
+    put_counting(client, "own", 100, 0);
+    ok(client, gpubuf_open(client, "own", NULL, &object));
+    assert_false(gpubuf_is_foreign(object));
+    gpubuf_release(object);
+    gpubuf_disconnect(other);
 }
 
 /* Structs that contradict themselves: refused, and nothing is published. */

@@ -83,7 +83,7 @@ read = ctypes.string_at  # conftest.GPU_HEAD has it read GPUs, too
 
 
 WIDTHS = {"c": "b", "C": "B", "s": "h", "S": "H", "i": "i", "I": "I", "l": "q", "L": "Q", "f": "f",
-          "g": "d", "tdD": "i", "e": "e"}
+          "g": "d", "tdD": "i", "tts": "i", "ttm": "i", "tiM": "i", "e": "e"}
 
 
 def values(schema, array):
@@ -112,7 +112,7 @@ def _content(schema, array, format_):
     if format_ == "b":
         bits = bytes_at(array.buffers[1], (at + n + 7) // 8)
         return [bool(bit(bits, at + i)) for i in range(n)]
-    if format_ in ("u", "z", "U", "Z", "+l", "+L"):
+    if format_ in ("u", "z", "U", "Z", "+l", "+L", "+m"):
         wide = format_ in ("U", "Z", "+L")
         ends = memoryview(bytes_at(array.buffers[1], (at + n + 1) * (8 if wide else 4)))
         ends = ends.cast("q" if wide else "i")[at : at + n + 1].tolist()
@@ -139,6 +139,10 @@ def _numbers(array, format_):
         data = bytes_at(array.buffers[1], (array.offset + array.length) * 16)
         return [int.from_bytes(data[i * 16 : i * 16 + 16], "little", signed=True)
                 for i in range(array.offset, array.offset + array.length)]
+    wide = {"tin": 16, "w": int(format_[2:] or 0) if format_[0] == "w" else 0}.get(format_.partition(":")[0])
+    if wide:  # the elements' bytes
+        data = bytes_at(array.buffers[1], (array.offset + array.length) * wide)
+        return [data[i : i + wide] for i in range(array.offset * wide, len(data), wide)]
     letter = WIDTHS.get(format_) or ("q" if format_[0] == "t" else None)
     assert letter, format_
     data = bytes_at(array.buffers[1], (array.offset + array.length) * struct.calcsize(letter))

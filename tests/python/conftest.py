@@ -45,6 +45,7 @@ def environment(**variables):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "hunt: in `make hunt` and not in `make test`")
+    config.addinivalue_line("markers", "programs: random programs, as many as GPUBUF_TEST_PROGRAMS; in both")
 
 
 @pytest.hookimpl(tryfirst=True, hookwrapper=True)

@@ -3,6 +3,7 @@
 cuDF itself is not asked for: test_cudf_columns.py says how its columns are stood in for.
 """
 
+import os
 import pathlib
 
 import pytest
@@ -761,3 +762,45 @@ def test_a_frame_of_a_copy_keeps_its_columns(gpu_run):
         for frame, name in zip(frames, "bcd"):
             assert frame["a"].tolist() == values["a"].tolist() and frame[name].tolist() == values[name].tolist()
     """)
+
+
+def test_a_copy_of_another_users_column_is_checked(gpu_run):
+    """The copy on the host is, and what would become this user's own on the GPU is refused."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    gpu_run(
+        """
+import os, struct
+from gpubufd._layout import DATA, OFFSETS
+
+os.seteuid(61803)
+other = gpubufd.connect()
+os.seteuid(0)
+
+def publish(value, column, which, numbers):
+    other.put("x", value, device="cuda:0", mode=0o644, replace=True)
+    data = struct.pack(f"<{len(numbers)}i", *numbers)
+    with other.edit("x") as made:
+        held = column(made)
+        held._write(which, 0, gpubufd._core.address(data)[0], len(data), 0)
+    return client.get("x")
+
+def check(value, column, which, right, *wrong):
+    held = publish(value, column, which, right)
+    assert held.to_host().tolist() == value
+    assert "put its to_host()" in raises(TypeError, lambda: client.put("mine", held))
+    assert "put its to_host()" in raises(TypeError, lambda: client.put("mine", {"a": held}))
+    client.put("mine", held.to_host(), replace=True)
+    for numbers in wrong:
+        held = publish(value, column, which, numbers)
+        sentence = raises(ValueError, held.to_host)
+        assert "another user wrote" in sentence or "beyond its characters" in sentence or "backwards" in sentence or "shorter" in sentence
+
+itself = lambda made: made
+check(["ab", "c"], itself, OFFSETS, (0, 2, 3), (0, 2, 1 << 20), (0, 4, 3), (-1, 2, 3), (2, 1, 3))
+check([[1], [2, 3]], itself, OFFSETS, (0, 1, 3), (0, 1, 1 << 20), (0, 4, 3), (-1, 2, 3))
+publish({"n": [1, None]}, lambda made: made["n"], DATA, (1, 2))
+client.put("mine", client.get("x"), replace=True)   # there is nothing to follow
+assert client["mine"].to_host().tolist() == [{"n": 1 | 2 << 32}, {"n": None}]
+"""
+    )

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/lib/objects/object.h"
+#include "client/lib/objects/arrow_check.h"
 #include "client/lib/wire/report.h"
 
 /* A part of a column: which elements an Arrow node shows. */
@@ -187,6 +187,7 @@ static int schema_of_table(struct ArrowSchema *schema, const struct gb_column *t
 struct array_node {
     struct gpubuf_object *object; /* a reference of its own */
     const void *buffers[3];
+    void *copy;                  /* of buffers that another user may write; or NULL */
     struct ArrowArray *children; /* the dictionary last, if there is one */
     struct ArrowArray **pointers;
 };
@@ -202,6 +203,7 @@ static void array_release(struct ArrowArray *array)
     if (array->dictionary && array->dictionary->release)
         array->dictionary->release(array->dictionary);
     gpubuf_release(node->object);
+    free(node->copy);
     free(node->children);
     free(node->pointers);
     free(node);
@@ -237,25 +239,53 @@ static int array_begin(struct ArrowArray *array, struct gpubuf_object *object, s
     return 0;
 }
 
-static const void *address(const struct gpubuf_object *object, const struct gb_buffer *buffer)
+/* Checks what another user made. On failure the node is released. */
+static int check(struct ArrowArray *array, const struct gpubuf_object *object,
+                 const struct gb_column *column, uint64_t offset, uint64_t length,
+                 const struct gb_column *values, struct gb_arrow_checked *checked)
 {
-    return buffer->present ? gb_buffer_address(object->lease, buffer) : NULL;
+    if (!gb_arrow_must_check(object))
+        return 0;
+    int r = gb_arrow_check(object, column, offset, length, values, checked);
+    if (r < 0) {
+        array_release(array);
+        return r;
+    }
+    ((struct array_node *)array->private_data)->copy = checked->copy;
+    array->null_count = checked->null_count;
+    return 0;
 }
 
-/* The buffers that Arrow has for the type, in its order. */
+/* A buffer from element `first` on; an element has `bits`. */
+static const void *address(const struct gpubuf_object *object, const struct gb_buffer *buffer,
+                           uint64_t first, uint64_t bits)
+{
+    if (!buffer->present)
+        return NULL;
+    return (const char *)gb_buffer_address(object->lease, buffer) + first * bits / 8;
+}
+
+/* The buffers that Arrow has for the type, in its order, from the element on with which what was
+   checked begins. */
 static void set_buffers(struct ArrowArray *array, const struct gpubuf_object *object,
-                        const struct gb_column *column)
+                        const struct gb_column *column, const struct gb_arrow_checked *checked)
 {
     const struct gb_type_info *info = gb_type_info(column->dtype.type);
     const void **buffers = array->buffers;
+    uint64_t first = checked->first;
     int64_t count = 0;
 
     if (column->dtype.type != GB_TYPE_NULL)
-        buffers[count++] = address(object, &column->mask);
+        buffers[count++] = checked->mask ? checked->mask : address(object, &column->mask, first, 1);
     if (info->offset_bytes)
-        buffers[count++] = address(object, &column->offsets);
+        buffers[count++] = checked->offsets
+                               ? checked->offsets
+                               : address(object, &column->offsets, first, info->offset_bytes * 8u);
     if (info->has_data)
-        buffers[count++] = address(object, &column->data);
+        buffers[count++] = checked->codes
+                               ? checked->codes
+                               : address(object, &column->data, first,
+                                         info->offset_bytes ? 0 : gb_dtype_bits(&column->dtype));
     array->n_buffers = count;
 }
 
@@ -265,26 +295,70 @@ static struct part whole(const struct gb_column *column)
     return (struct part){column, column->offset, column->length, column->null_count};
 }
 
+/* A child, or that part of it which the parent's checked buffers count from. */
+static struct part child_of(const struct gb_column *child, const struct gb_arrow_checked *checked)
+{
+    struct part part = whole(child);
+
+    if (checked->narrows) {
+        part.offset += checked->child_first;
+        part.length = checked->child_length;
+    }
+    return part;
+}
+
+/* Begins the node of a part whose own buffers are `own`'s, and checks these if they are another
+   user's. */
+static int array_begin_checked(struct ArrowArray *array, struct gpubuf_object *object,
+                               const struct part *part, const struct gb_column *own,
+                               struct gb_arrow_checked *checked)
+{
+    bool dictionary = own != part->column;
+    uint64_t offset = part->offset + (dictionary ? own->offset : 0);
+    int r = array_begin(array, object, dictionary ? 0 : own->child_count, dictionary);
+
+    if (r < 0)
+        return r;
+    array->null_count = own->dtype.type == GB_TYPE_NULL ? (int64_t)part->length : part->null_count;
+    r = check(array, object, own, offset, part->length,
+              dictionary ? &part->column->children[1] : NULL, checked);
+    if (r < 0)
+        return r;
+    array->length = (int64_t)part->length;
+    array->offset = (int64_t)(offset - checked->first);
+    set_buffers(array, object, own, checked);
+    return 0;
+}
+
+/* Entries and keys of a map have no nulls: a reader may end the process that sees one. */
+static int check_map(const struct ArrowArray *map, const struct gpubuf_object *object)
+{
+    const struct ArrowArray *entries = map->children[0];
+
+    if (!gb_arrow_must_check(object) ||
+        (entries->null_count == 0 && entries->children[0]->null_count == 0))
+        return 0;
+    return gb_report_text(object->lease->client, GPUBUF_E_INVALID,
+                          "%s, which another user wrote, cannot be read: a map in it has null keys",
+                          object->lease->name);
+}
+
 static int array_of_part(struct ArrowArray *array, struct gpubuf_object *object, struct part part)
 {
     const struct gb_column *column = part.column;
     bool dictionary = column->dtype.type == GB_TYPE_DICTIONARY;
-    int r = array_begin(array, object, dictionary ? 0 : column->child_count, dictionary);
+    struct gb_arrow_checked checked = {.first = 0};
+    int r = array_begin_checked(array, object, &part, dictionary ? &column->children[0] : column,
+                                &checked);
 
     if (r < 0)
         return r;
-    array->length = (int64_t)part.length;
-    array->offset = (int64_t)part.offset;
-    array->null_count = column->dtype.type == GB_TYPE_NULL ? array->length : part.null_count;
-    if (dictionary) {
-        array->offset += (int64_t)column->children[0].offset;
-        set_buffers(array, object, &column->children[0]);
+    if (dictionary)
         r = array_of_part(array->dictionary, object, whole(&column->children[1]));
-    } else {
-        set_buffers(array, object, column);
-    }
     for (int64_t i = 0; r == 0 && i < array->n_children; i++)
-        r = array_of_part(array->children[i], object, whole(&column->children[i]));
+        r = array_of_part(array->children[i], object, child_of(&column->children[i], &checked));
+    if (r == 0 && column->dtype.type == GB_TYPE_MAP)
+        r = check_map(array, object);
     if (r < 0)
         array_release(array);
     return r;
@@ -315,26 +389,32 @@ static int array_of_table(struct ArrowArray *array, struct gpubuf_object *table)
 static int array_of_run(struct ArrowArray *array, struct gpubuf_object *object)
 {
     const struct gb_column *column = object->column;
+    bool masked = column->mask.present && object->extent > 0;
+    struct gb_arrow_checked checked = {.first = 0};
     int r = array_begin(array, object, 0, false);
 
     if (r < 0)
         return r;
     array->length = (int64_t)object->length;
-    array->null_count = gpubuf_null_count(object);
+    array->null_count = object->extent > 0 ? gpubuf_null_count(object) : 0;
     array->n_buffers = 2;
-    const char *data = gb_object_data(object);
-    if (object->extent == 0) /* its data may have no address that `start` counts from */
-        data = gb_buffer_address(object->lease, &(struct gb_buffer){.segment = GB_NO_SEGMENT});
-    else
-        data += object->start;
-    if (column->mask.present && object->extent > 0) {
-        /* In Arrow one offset holds for mask and data, so the data has to begin as many elements
-           earlier as the mask does. */
-        array->offset = (int64_t)object->offset;
-        data -= object->offset * (uint64_t)object->strides[0];
-        array->buffers[0] = address(object, &column->mask);
+    if (object->extent == 0) { /* its data may have no address that `start` counts from */
+        array->buffers[1] =
+            gb_buffer_address(object->lease, &(struct gb_buffer){.segment = GB_NO_SEGMENT});
+        return 0;
     }
-    array->buffers[1] = data;
+    array->buffers[1] = gb_object_data(object) + object->start;
+    if (!masked)
+        return 0;
+    r = check(array, object, column, object->offset, object->length, NULL, &checked);
+    if (r < 0)
+        return r;
+    /* In Arrow one offset holds for mask and data, so the data has to begin as many elements
+       earlier as the mask does. */
+    array->offset = (int64_t)(object->offset - checked.first);
+    array->buffers[0] =
+        checked.mask ? checked.mask : address(object, &column->mask, checked.first, 1);
+    array->buffers[1] = (const char *)array->buffers[1] - array->offset * object->strides[0];
     return 0;
 }
 
@@ -389,6 +469,8 @@ static int report(const struct gpubuf_object *object, int r)
 
     if (r == GPUBUF_E_NO_MEMORY)
         return gb_report_memory(client);
+    if (r == GPUBUF_E_INVALID) /* reported */
+        return r;
     return gb_report_text(client, r, "%s: Arrow has no type for %s", object->lease->name,
                           object->kind == GPUBUF_KIND_ARRAY ? object->dtype : "all of it");
 }
@@ -421,6 +503,22 @@ int gb_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
         *schema = made_schema;
     else
         schema_release(&made_schema);
+    return 0;
+}
+
+int gb_check_copied(struct gpubuf_object *object)
+{
+    struct gb_holding_access *access = &object->lease->access;
+    struct ArrowArray array;
+
+    if (object->kind != GPUBUF_KIND_COLUMN && object->kind != GPUBUF_KIND_TABLE)
+        return 0;
+    access->content = GB_CONTENT_FINAL; /* nobody else writes it */
+    int r = make_array(&array, object);
+    access->content = GB_CONTENT_OWN;
+    if (r < 0)
+        return report(object, r);
+    array.release(&array);
     return 0;
 }
 

@@ -8,4 +8,8 @@
 int gb_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
                     struct ArrowArray *array);
 
+/* Checks offsets and codes of another user's content that was copied into an object being written,
+   so that they can be followed as this user's own. GPUBUF_E_INVALID, which is reported. */
+int gb_check_copied(struct gpubuf_object *object);
+
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/lib/objects/arrow_export.h"
 #include "client/lib/objects/copy.h"
 #include "client/lib/objects/create.h"
 #include "client/lib/objects/object.h"
@@ -225,7 +226,8 @@ static int copy_content(struct gpubuf_object *to, const struct gpubuf_object *fr
             r = copy_mask(to, from);
     }
     int finished = gb_finish_writing(to->lease);
-    return r < 0 ? r : finished;
+    r = r < 0 ? r : finished;
+    return r == 0 && gpubuf_is_foreign(from) ? gb_check_copied(to) : r;
 }
 
 int gpubuf_edit(struct gpubuf_client *client, const char *name,

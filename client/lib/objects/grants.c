@@ -210,7 +210,7 @@ static int place_buffer(struct gb_buffer *buffer, void *arg)
 struct object_members {
     struct gb_string name, device, ready, label;
     uint64_t version;
-    bool live;
+    bool live, foreign, final;
     struct gb_json layout;
 };
 
@@ -227,6 +227,8 @@ static int read_members(struct gb_grants *grants, struct gb_json value,
         GB_FIELD(struct object_members, ready, GB_FIELD_STRING, 0, 0, 0),
         GB_FIELD(struct object_members, label, GB_FIELD_STRING, 0, 0, GB_LIMIT(label_bytes)),
         GB_FIELD(struct object_members, live, GB_FIELD_BOOL, 0, 0, 0),
+        GB_FIELD(struct object_members, foreign, GB_FIELD_BOOL, 0, 0, 0),
+        GB_FIELD(struct object_members, final, GB_FIELD_BOOL, 0, 0, 0),
     };
     struct gb_path path = {.key = "object"};
 
@@ -316,6 +318,9 @@ static int make_lease(struct gb_grants *grants, uint64_t id, struct gb_json obje
     lease->id = id;
     lease->access.writable = grants->writable;
     lease->access.live = members.live;
+    lease->access.content = !members.foreign ? GB_CONTENT_OWN
+                            : members.final  ? GB_CONTENT_FINAL
+                                             : GB_CONTENT_FOREIGN;
     atomic_init(&lease->state,
                 grants->writable && !lease->access.live ? GB_LEASE_OPEN : GB_LEASE_SEALED);
     atomic_init(&lease->references, 1);

@@ -36,10 +36,18 @@ struct gb_holding_segment {
     bool pinned; /* by this lease */
 };
 
+/* The users who made the content, or may write it. */
+enum gb_holding_content {
+    GB_CONTENT_OWN,     /* this one alone */
+    GB_CONTENT_FOREIGN, /* another one, too: nothing is followed in it that was not copied */
+    GB_CONTENT_FINAL,   /* another one, and nobody can write it any more */
+};
+
 struct gb_holding_access {
     bool writable;       /* made by `create`, or opened for writing */
     bool live;           /* its content changes, and it is never sealed */
     uint64_t generation; /* of the claim on a live object; 0: this is none */
+    enum gb_holding_content content;
 };
 
 struct gb_holding {

@@ -172,6 +172,11 @@ bool gpubuf_is_live(const struct gpubuf_object *object)
     return object->lease->access.live;
 }
 
+bool gpubuf_is_foreign(const struct gpubuf_object *object)
+{
+    return object->lease->access.content != GB_CONTENT_OWN;
+}
+
 uint64_t gpubuf_generation(const struct gpubuf_object *object)
 {
     return object->lease->access.generation;

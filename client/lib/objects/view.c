@@ -209,6 +209,7 @@ static void change_places(struct gb_holding *view, struct gb_holding *other)
     atomic_store(&view->ready, atomic_load(&other->ready));
     atomic_store(&other->ready, ready);
     EXCHANGE(uint64_t, view->id, other->id);
+    EXCHANGE(enum gb_holding_content, view->access.content, other->access.content);
     EXCHANGE(bool, view->parked, other->parked);
     EXCHANGE(bool, view->resumed, other->resumed);
     EXCHANGE(size_t, view->segment_count, other->segment_count);

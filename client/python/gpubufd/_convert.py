@@ -214,6 +214,7 @@ def _plan_held(value: Any) -> Plan:
     if value.kind in (TABLE, COLUMN) and value._ordinal < 0:
         return Plan("arrow", value, source=_capsules(value), table=value.kind == TABLE)
     if value.kind == TABLE:
+        _gpu.check_own(value)
         schema, array = value.__arrow_c_device_array__()
         return _plan_source(value, (schema, [array]))
     if value.kind == COLUMN:

@@ -19,7 +19,7 @@ class HostCopy:
     `spec` is a column's specification as `_core` takes it; for a table, that of a struct with its columns.
     """
 
-    kind, released, stale = COLUMN, False, False
+    kind, released, stale, _foreign = COLUMN, False, False, False
     _device, _ordinal, _offset = "host", HOST, 0
 
     def __init__(self, spec: Tuple[Any, ...], buffers: Buffers, paths: Sequence[Path], like: Any):
@@ -211,13 +211,30 @@ def _made(building: _nodes.Building, spec: Tuple[Any, ...], kind: int, like: Any
             target[at : at + count] = ctypes.string_at(address, count)
         else:
             target[at : at + count] = cuda.read_bytes(address, count, device)
+    if like._foreign:
+        _check(spec, buffers, (), like)
     return _kinds[kind](spec, buffers, [(), *((i,) for i in range(len(spec[7])))], like)
+
+
+def _check(spec: Tuple[Any, ...], buffers: Buffers, path: Path, like: Any) -> None:
+    """Invalid: in the copy of another user's column offsets or codes lead outside of it."""
+    _, dtype, length, _, _, _, characters, children, _ = spec
+    limit = children[0][2] if children else characters
+    if dtype in _nodes.OFFSET_WIDTHS:
+        letter = "q" if _nodes.OFFSET_WIDTHS[dtype] == 8 else "i"
+        offsets = memoryview(buffers[path, OFFSETS]).cast(letter).tolist()
+        if offsets != sorted(offsets) or offsets[0] < 0 or offsets[-1] > limit:
+            raise _values.misled(like, "offsets do not ascend within it")
+    elif dtype == "dictionary" and any(
+            code is not None and not 0 <= code < children[1][2] for code in _kinds[COLUMN](children[0], buffers, [path + (0,)], like).tolist()):
+        raise _values.misled(like, f"codes are not below {children[1][2]}")
+    for i, child in enumerate(children):
+        _check(child, buffers, path + (i,), like)
 
 
 def _pieces(column: Any) -> List[_nodes.Piece]:
     """The pieces of a Column on a GPU, when its producer's work is done."""
-    found = _gpu.column_on_gpu(column, "")
-    assert found is not None
+    found = _gpu.of_held(column)
     for event, ordinal in found.events:
         cuda.wait_for_event(event, ordinal)
     return found.pieces

@@ -7,8 +7,8 @@ from typing import Any, List, Optional, Tuple
 
 from . import _core, _cudf, cuda
 from ._cuda_array import CudaArray
-from ._layout import COLUMN, CPU, GPUS, HOST, MASK, TABLE, at_column, called
-from ._nodes import Node, Piece, pieces_of, whole
+from ._layout import COLUMN, CPU, DATA, GPUS, HOST, MASK, TABLE, at_column, called
+from ._nodes import OFFSET_WIDTHS, Node, Piece, pieces_of, whole
 
 
 def is_on_gpu(value: Any) -> bool:
@@ -106,11 +106,34 @@ def is_gpu_source(source: Tuple[Any, ...]) -> bool:
     return any(_core.array_device(capsule)[0] != CPU for capsule in source[1])
 
 
-def _of_held(value: Any) -> Found:
+def _note_bounds(node: Node, column: Any) -> None:
+    """Of another user's column: notes how many characters there are, since Arrow's device arrays do not say it, and
+    forgets the number of nulls, since another user said it."""
+    if node.dtype in OFFSET_WIDTHS and not node.children:
+        node.characters = getattr(column._buffer(DATA), "nbytes", 0)
+    node.null_count = -1 if node.mask or node.dtype == "dictionary" else 0
+    for i, child in enumerate(node.children):
+        _note_bounds(child, column._child(i))
+
+
+def check_own(value: Any) -> None:
+    """TypeError: another user's object on a GPU has offsets or codes, which are not to become this user's unseen."""
+    columns = [value]
+    while value._foreign and columns:
+        column = columns.pop()
+        if column.kind == COLUMN and (column._dtype in OFFSET_WIDTHS or column._dtype == "dictionary"):
+            raise TypeError(f"{called(value)} is another user's, on a GPU: put its to_host(), which is checked")
+        columns += [column._child(i) for i in range(column._child_count)]
+
+
+def of_held(value: Any) -> Found:
     """The pieces of an object that this package has opened."""
     if value.kind in (COLUMN, TABLE):
         schema, array = value.__arrow_c_device_array__()
-        return of_capsules((schema, [array]), value)
+        found = of_capsules((schema, [array]), value)
+        if value._foreign:
+            _note_bounds(found.pieces[0].node, value)
+        return found
     if value.ndim != 1:
         raise ValueError(f"{value.name!r} has {value.ndim} axes, a column has one")
     value._wait_ready(0)
@@ -135,7 +158,10 @@ def opened(held: Any, advice: str) -> Node:
 def column_on_gpu(value: Any, where: str) -> Optional[Found]:
     """The pieces of a column on a GPU, of any library; None: the value is not on a GPU."""
     if isinstance(value, _core.Object):
-        return _of_held(value) if value._ordinal >= 0 else None
+        if value._ordinal < 0:
+            return None
+        check_own(value)
+        return of_held(value)
     if type(value).__module__.partition(".")[0] == "pandas":  # which is slow to say what it has not
         return None
     if hasattr(value, "to_pylibcudf") or type(value).__module__ == "pylibcudf.column":

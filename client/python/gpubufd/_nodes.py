@@ -64,6 +64,7 @@ class Node:
     data: int = 0
     mask: int = 0
     offsets: int = 0
+    characters: int = -1  # of strings: bytes of data; -1: unknown
     children: List["Node"] = dataclasses.field(default_factory=list)  # of a dictionary: indices, values
     metadata: Optional[Tuple[bytes, ...]] = None
     keep: Any = None  # holds the memory
@@ -398,6 +399,8 @@ class Building:
             end = node.offset_at(first + piece.rows, self.stream)
             if begin < 0 or end < begin:
                 raise ValueError(f"{at_column(where)}an Arrow array's offsets go backwards")
+            if 0 <= node.characters < end:
+                raise ValueError(f"{at_column(where)}an Arrow array's offsets lead beyond its characters")
             behind.append(self._behind(node, begin, end - begin))
             if len(full) == 1 and begin == 0:
                 self._add(path, OFFSETS, 0, node.offsets + first * width, (rows + 1) * width, node)

@@ -171,10 +171,10 @@ def categorical_of(codes: Any, categories: Any, ordered: bool) -> Any:
 def codes_of(column: Any) -> Any:
     """The indices of a dictionary, -1 for nulls."""
     codes = column._child(0)
-    if not codes._null_count:
-        return codes.to_numpy()
-    masked = codes.to_numpy(masked=True)
-    return (masked if masked.dtype.kind == "i" else masked.astype("i8")).filled(-1)
+    made = codes.to_numpy(masked=True) if codes._null_count else codes.to_numpy()
+    if codes._null_count:
+        made = (made if made.dtype.kind == "i" else made.astype("i8")).filled(-1)
+    return made.copy() if column._foreign else made
 
 
 def categories_of(column: Any, entry: Any = None) -> Any:

@@ -8,7 +8,7 @@ import re
 import struct
 from typing import Any, Callable, Dict, List, Tuple
 
-from . import _core, _floats, _zones
+from . import _core, _errors, _floats, _zones
 from ._layout import ARRAY, BYTES, COLUMN, DATA, EPOCH, MASK, OFFSETS, Interval, called
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -290,11 +290,18 @@ def _strings(column: Any, target: Any = None) -> Any:
     )
 
 
+def misled(column: Any, what: str) -> Exception:
+    """Another user's offsets or codes lead somewhere else than to the column's own elements."""
+    return _errors.failure("invalid", f"{called(column)}, which another user wrote, cannot be read: its {what}")
+
+
 def _lists(column: Any) -> List[Any]:
     offsets = memoryview(column._buffer(OFFSETS))
     offsets = offsets.cast("q" if column._dtype.startswith("large") else "i")
     start, length = column._offset, column._length
     ends = offsets[start : start + length + 1].tolist()
+    if column._foreign and ends != sorted(ends):
+        raise misled(column, "offsets do not ascend")
     if not ends or ends[0] == ends[-1]:
         return [[] for _ in range(length)]
     items = column._child(0)._slice(ends[0], ends[-1] - ends[0]).tolist()
@@ -328,8 +335,10 @@ def _column_list(column: Any) -> List[Any]:
         fields = [column._child(i).tolist() for i in range(len(names))]
         return [dict(zip(names, row)) for row in zip(*fields)] if names else [{}] * length
     if kind == "dictionary":
-        values = column._child(1).tolist()
-        return [None if i is None else values[i] for i in column._child(0).tolist()]
+        values, codes = column._child(1).tolist(), column._child(0).tolist()
+        if column._foreign and not all(code is None or 0 <= code < len(values) for code in codes):
+            raise misled(column, f"codes are not below {len(values)}")
+        return [None if i is None else values[i] for i in codes]
     if kind == "decimal128":
         return _decimals(column)
     return _elements(column)
@@ -364,6 +373,8 @@ def _valid_values(column: Any) -> List[Any]:
     """_column_list() of a column with nulls, under which a value may be invalid."""
     try:
         return _column_list(column)
-    except (OverflowError, ValueError, IndexError):
+    except (OverflowError, ValueError, IndexError) as error:
+        if column._foreign and isinstance(error, _errors.Invalid):
+            raise
         validity = column._validity()
         return [_column_list(column._slice(i, 1))[0] if validity[i] else None for i in range(column._length)]

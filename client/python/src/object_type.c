@@ -55,6 +55,7 @@ GETTER(name, text_or_none(gpubuf_name(object)))
 GETTER(version, PyLong_FromUnsignedLongLong(gpubuf_object_version(object)))
 GETTER(label, text_or_none(gpubuf_label(object)))
 GETTER(live, PyBool_FromLong(gpubuf_is_live(object)))
+GETTER(foreign, PyBool_FromLong(gpubuf_is_foreign(object)))
 GETTER(generation, PyLong_FromUnsignedLongLong(gpubuf_generation(object)))
 GETTER(device, text_or_none(gpubuf_device(object)))
 GETTER(ordinal, PyLong_FromLong(gpubuf_device_ordinal(object)))
@@ -379,6 +380,7 @@ static PyGetSetDef getters[] = {
     {"_strides", get_strides, NULL, NULL, NULL},
     {"_null_count", get_null_count, NULL, NULL, NULL},
     {"_has_mask", get_has_mask, NULL, NULL, NULL},
+    {"_foreign", get_foreign, NULL, NULL, NULL},
     {"_tensor_count", get_tensor_count, NULL, NULL, NULL},
     {"_manifest_bytes", get_manifest_bytes, NULL, NULL, NULL},
     {"_is_part", get_is_part, NULL, NULL, NULL},

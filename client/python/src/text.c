@@ -230,16 +230,19 @@ static PyObject *value_of(const struct column *column, struct recent *recent, co
     return value;
 }
 
-static PyObject *element(const struct column *column, struct recent *recent, long long i)
+/* `*end`: where the elements before it ended. So all together are no more than the data. */
+static PyObject *element(const struct column *column, struct recent *recent, long long i,
+                         int64_t *end)
 {
     const unsigned char *mask = column->mask.buf;
 
     if (mask && !(mask[i / 8] >> (i % 8) & 1))
         return new_ref(Py_None);
     int64_t from = offset_at(column, i), to = offset_at(column, i + 1);
-    if (from < 0 || to < from || to > column->data.len)
-        return PyErr_Format(PyExc_ValueError, "the offsets %lld to %lld are not within 0 to %zd",
-                            (long long)from, (long long)to, column->data.len);
+    if (from < *end || to < from || to > column->data.len)
+        return PyErr_Format(PyExc_ValueError, "the offsets %lld to %lld are not within %lld to %zd",
+                            (long long)from, (long long)to, (long long)*end, column->data.len);
+    *end = to;
     return value_of(column, recent, (const char *)column->data.buf + from, (Py_ssize_t)(to - from));
 }
 
@@ -256,12 +259,13 @@ static bool has_all(const struct column *column)
 static int put_elements(const struct column *column, PyObject *list, PyObject **objects)
 {
     struct recent recent;
+    int64_t end = 0;
     int r = recent_begin(&recent, column->length);
 
     if (r < 0)
         return r;
     for (long long i = 0; r == 0 && i < column->length; i++) {
-        PyObject *value = element(column, &recent, column->start + i);
+        PyObject *value = element(column, &recent, column->start + i, &end);
         if (!value) {
             r = -1;
         } else if (list) {

@@ -710,6 +710,7 @@ extern "C" {
         i: usize,
         array: *mut *mut gpubuf_object,
     ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_is_foreign(object: *const gpubuf_object) -> bool;
     pub fn gpubuf_export_arrow(
         object: *mut gpubuf_object,
         schema: *mut ArrowSchema,
