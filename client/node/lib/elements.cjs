@@ -64,10 +64,17 @@ function fixed ({ name, unit, scale, stride }, text) {
     -32010)
 }
 
-/** The children, each { name, read }. */
+/** The numbers of what an element of a column has: from `begin` up to `end`. They may be anybody's. */
+function within (begin, end, length, column) {
+  if (begin >= 0 && begin <= end && end <= length) return [Number(begin), Number(end)]
+  throw new classes.InvalidError(
+    `${column}: an element from ${begin} to ${end} is not within 0 to ${length}`, 'invalid', -32602)
+}
+
+/** The children, each { name, length, read }. */
 function childReaders (column) {
   return column.children.map(child => {
-    const reader = { name: child.columnName, read: readColumn(child) }
+    const reader = { name: child.columnName, length: child.length, read: readColumn(child) }
     child.release() // the arrays of `read` hold the lease
     return reader
   })
@@ -75,9 +82,9 @@ function childReaders (column) {
 
 function readItems (column, { name, size, offsets: hasOffsets }) {
   const [items] = childReaders(column)
-  const { offsets } = column
+  const { offsets, name: of } = column
   const list = hasOffsets
-    ? i => range(items, Number(offsets[i]), Number(offsets[i + 1]))
+    ? i => range(items, ...within(offsets[i], offsets[i + 1], items.length, of))
     : i => range(items, i * size, (i + 1) * size)
   return name === 'map' ? i => new Map(list(i).map(entry => Object.values(entry))) : list
 }
@@ -99,7 +106,8 @@ function readPresent (column, dtype) {
   }
   if (strings) {
     const { values, offsets } = column
-    const bytes = i => values.subarray(Number(offsets[i]), Number(offsets[i + 1]))
+    const { name: of } = column
+    const bytes = i => values.subarray(...within(offsets[i], offsets[i + 1], values.length, of))
     return name.endsWith('utf8') ? i => decoder.decode(bytes(i)) : bytes
   }
   if (hasOffsets || name === 'fixed_list') return readItems(column, dtype)
@@ -109,9 +117,10 @@ function readPresent (column, dtype) {
   }
   if (name === 'dictionary') {
     const [indices, values] = childReaders(column)
+    const { name: of } = column
     return i => {
       const index = indices.read(i)
-      return index === null ? null : values.read(Number(index))
+      return index === null ? null : values.read(within(index, index, values.length - 1, of)[0])
     }
   }
   return () => null // of type null

@@ -128,6 +128,40 @@ async function fetchAway (node, signal) {
   ])
 }
 
+function misled (column, what) {
+  return new classes.InvalidError(
+    `another user wrote "${column.name}", and ${what} of ${column.columnName ?? column.dtype} leads outside of it`,
+    'invalid', -32602)
+}
+
+/** Copies and checks what a reader follows in another user's memory: bitmaps, offsets, codes of dictionaries. */
+function secure (node) {
+  const { column, dtype, children } = node
+  if (!column._info.foreign) return
+  children.forEach(secure)
+  node.mask &&= node.mask.slice()
+  if (node.offsets) {
+    node.offsets = node.offsets.slice()
+    const limit = dtype.strings ? node.data?.length ?? 0 : children[0].length
+    let before = 0
+    for (const offset of node.offsets) {
+      if (offset < before || offset > limit) throw misled(column, `offset ${offset}`)
+      before = offset
+    }
+  }
+  if (dtype.name === 'dictionary') secureCodes(node)
+}
+
+function secureCodes ({ column, children: [indices, values] }) {
+  const { mask, bit } = indices
+  const codes = indices.data = indices.data?.slice()
+  codes?.forEach((code, i) => {
+    if (code >= 0 && code < values.length) return
+    if (!mask || mask[bit + i >> 3] >> (bit + i & 7) & 1) throw misled(column, `code ${code}`)
+    codes[i] = typeof code === 'bigint' ? 0n : 0 // of a null
+  })
+}
+
 /** Releases the views that were made for the plan. */
 function releaseChildren (node) {
   for (const child of node.children) {
@@ -151,9 +185,15 @@ function mapType (arrow, { type: { children: [key, value] } }) {
   return new arrow.Map_(arrow.Field.new({ name: 'entries', type: entries, nullable: false }))
 }
 
+/** -1: apache-arrow counts them, since another user's number need not be theirs. */
+function nullCount ({ mask, column }) {
+  if (!mask) return 0
+  return column._info.foreign ? -1 : column.nullCount
+}
+
 function makeData (arrow, node) {
   const { dtype, length, mask } = node
-  const props = { length, offset: node.bit, nullCount: mask ? node.column.nullCount : 0 }
+  const props = { length, offset: node.bit, nullCount: nullCount(node) }
   if (mask) props.nullBitmap = mask
   switch (dtype.name) {
     case 'null':
@@ -198,7 +238,7 @@ function makeDictionary (arrow, node) {
   const type = new arrow.Dictionary(dictionary.type, TYPES[indices.dtype.name](arrow, indices.dtype))
   const props = {
     type, dictionary, length: node.length, offset: indices.bit,
-    nullCount: indices.mask ? indices.column.nullCount : 0, data: indices.data
+    nullCount: nullCount(indices), data: indices.data
   }
   if (indices.mask) props.nullBitmap = indices.mask
   return arrow.makeData(props)
@@ -240,6 +280,7 @@ function toArrow (object) {
   const nodes = planOf(object)
   try {
     nodes.forEach(fetchNow)
+    nodes.forEach(secure)
     return build(object, nodes)
   } finally {
     end(object, nodes)
@@ -250,6 +291,7 @@ async function toHost (object, signal) {
   const nodes = planOf(object)
   try {
     await Promise.all(nodes.map(node => fetchAway(node, signal)))
+    nodes.forEach(secure)
     return build(object, nodes)
   } finally {
     end(object, nodes)

@@ -61,6 +61,7 @@ napi_value gb_js_describe(napi_env env, napi_callback_info info)
     set(env, result, "device", gb_text(env, gpubuf_device(object)));
     set(env, result, "ordinal", gb_number(env, gpubuf_device_ordinal(object)));
     set(env, result, "generation", gb_number(env, (double)gpubuf_generation(object)));
+    set(env, result, "foreign", gb_flag(env, gpubuf_is_foreign(object)));
     set(env, result, "live", gb_flag(env, gpubuf_is_live(object)));
     set(env, result, "columnName", gb_text(env, gpubuf_column_name(object)));
     set(env, result, "dtype", gb_text(env, gpubuf_dtype(object)));
