@@ -144,6 +144,7 @@ struct gpubuf_connect_options {
     int cache_leases;        /* how many leases to cache after their release, see gpubuf_open;
                                  0: 1024, at most 2048; GPUBUF_NO_CACHE: none */
     int cache_lease_ms;      /* for how long, since the last use; 0: 10 000 */
+    bool own_daemon;         /* only to one that this process' user runs: GPUBUF_E_DENIED */
 };
 
 #define GPUBUF_NO_RESUME (-2)

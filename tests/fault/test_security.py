@@ -145,6 +145,9 @@ HELD = {
         "integration/test_gpubufctl.py": "test_no_text_of_others_moves_the_cursor test_nor_does_the_name_of_what_answers"},
     "files that are mode 0600": {SECRECY: "test_spilled_content_is_the_daemons_alone"},
     # under "The daemon itself"
+    "as it is by Python's `connect(path, start=True)`": {
+        "python/test_start.py": "test_a_daemon_of_another_user_is_not_ones_own "
+                                "test_a_program_that_others_could_have_laid_is_not_taken"},
     "It needs no privilege": {EXHAUSTION: "test_registered_memory", MEMORY: "test_registered_memory_is_the_owners_alone_to_write"},
 }
 

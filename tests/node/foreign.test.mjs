@@ -13,7 +13,7 @@ const asRoot = { skip: process.geteuid() === 0 ? false : 'needs root' }
 const { daemon, connect } = await fixture()
 const c = await connect()
 
-/** What publishes objects as another user. */
+/** A function that publishes objects as another user. */
 async function other () {
   await chmod(daemon.directory, 0o711)
   const program = path.join(ROOT, 'tests', 'integration', 'wild.py')

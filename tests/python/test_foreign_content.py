@@ -98,7 +98,7 @@ def others(daemon):
 
 
 def read_batch(reader, names):
-    """What a reader says of these objects, after everything that it was about to do."""
+    """Has a reader read these objects; returns how often each thing came of it."""
     reader.stdin.write(json.dumps(names) + "\n")
     reader.stdin.flush()
     last, late = "", threading.Timer(DEADLINE, reader.kill)

@@ -1,11 +1,14 @@
 """connect(start=True): a daemon of the user's own, whoever begins first, and its end. `python -m gpubufd`."""
 
+import contextlib
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 
@@ -131,6 +134,75 @@ def test_a_socket_that_a_killed_one_left(place):
 def test_one_that_cannot_start_says_why(place):
     with pytest.raises(gpubufd.ConnectFailed, match="ended with status 2: gpubufd: .*--device.*nonsense"):
         gpubufd.connect(place, start=["--device", "nonsense"], timeout=DEADLINE)
+
+
+@pytest.fixture
+def open_place():
+    """A directory that other users may enter and write, as /tmp."""
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="gpubuf-start-"))
+    directory.chmod(0o1777)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_daemon_of_another_user_is_not_ones_own(place, open_place):
+    path = str(open_place / "s")
+
+    def answers():
+        try:
+            gpubufd.connect(path, timeout=1, resume_timeout=0).close()
+        except (gpubufd.Closed, gpubufd.ConnectFailed, gpubufd.Timeout):
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def theirs():
+        for name in (path, path + ".lock"):  # as if they had made them
+            if os.path.exists(name):
+                os.chown(name, 61803, 61803)
+        with subprocess.Popen([BUILD / "bin" / "gpubufd", "--socket", path, "--mode", "0666", *OPTIONS], user=61803,
+                              group=61803, extra_groups=[], cwd="/", stderr=subprocess.DEVNULL) as process:
+            try:
+                wait_until(answers)
+                yield
+            finally:
+                process.kill()
+        wait_until(lambda: not answers())
+
+    with theirs():
+        with pytest.raises(gpubufd.Denied, match=f"{path}: user 61803 runs the daemon there, and one of your own"):
+            connect(path)
+    with connect(path, resume_timeout=0.5) as client:
+        os.kill(started()[0], signal.SIGKILL)
+        _start._children[0].wait(DEADLINE)
+        wait_until(lambda: not answers())
+        with theirs():  # nor is one that takes its place
+            with pytest.raises((gpubufd.Closed, gpubufd.Denied), match="Permission denied|user 61803"):
+                client.put("mine", b"x")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_program_that_others_could_have_laid_is_not_taken(open_place, monkeypatch):
+    monkeypatch.setenv("PATH", "/nothing")
+    found = {}
+    for package in ("gpubufd", "python/gpubufd", "a/python/gpubufd"):
+        (open_place / package).mkdir(parents=True)
+        shutil.copy(_start.__file__, open_place / package)
+    for directory, owner in (("bin", 61803), ("a/bin", 0), ("python/bin", 0)):
+        (open_place / directory).mkdir(exist_ok=True)
+        program = open_place / directory / "gpubufd-tried"
+        program.write_text("#!/bin/sh")
+        program.chmod(0o755)
+        os.chown(open_place / directory, owner, 0)
+    (open_place / "python" / "bin").chmod(0o777)
+    for package in ("gpubufd", "python/gpubufd", "a/python/gpubufd"):
+        monkeypatch.setattr(_start, "__file__", str(open_place / package / "_start.py"))
+        try:
+            found[package] = _start.program("gpubufd-tried")
+        except FileNotFoundError:
+            found[package] = None
+    assert found == {"gpubufd": None, "python/gpubufd": None, "a/python/gpubufd": str(open_place / "a/bin/gpubufd-tried")}
 
 
 def test_the_module_runs_the_programs(place):

@@ -1,7 +1,7 @@
 /*
- * What Arrow's readers follow, of content that another user made. Bitmaps, offsets and the codes of
- * dictionaries say how much is read, and where, so they must be right, and stay so. They are copied
- * as long as somebody may write them, and checked in the copy. Elements are not: whatever their
+ * Content that another user made, for Arrow's readers. Bitmaps, offsets and codes of dictionaries
+ * say how much is read, and where, so they must be right, and stay so. They are copied as long as
+ * somebody may write them, and checked in the copy. Elements are not: whatever their
  * bytes are, they lie within the object. Without the lock.
  */
 #ifndef GB_LIB_ARROW_CHECK_H

@@ -187,6 +187,12 @@ static int connect_once(const char *path, const struct gpubuf_connect_options *o
     int fd = -1;
     int r = connect_socket(path, deadline, &fd);
 
+    if (r == 0 && options->own_daemon && gb_socket_uid(fd) != geteuid()) {
+        r = gb_report_text(NULL, GPUBUF_E_DENIED,
+                           "%s: user %u runs the daemon there, and one of your own is asked for",
+                           path, (unsigned)gb_socket_uid(fd));
+        close(fd);
+    }
     if (r < 0)
         return r;
     struct gpubuf_client *client = gb_connect_over(fd);
@@ -194,6 +200,7 @@ static int connect_once(const char *path, const struct gpubuf_connect_options *o
         close(fd);
         return gb_report_memory(NULL);
     }
+    client->own_daemon = options->own_daemon;
     client->requests.timeout_ms = options->answer_timeout_ms < 0 ? -1 : options->answer_timeout_ms;
     client->imports.idle_bytes_max = options->cache_bytes;
     client->path = strdup(path);

@@ -81,6 +81,15 @@ void gb_fork_unwatch(struct gpubuf_client *client)
     pthread_mutex_unlock(&clients_lock);
 }
 
+uid_t gb_socket_uid(int fd)
+{
+    struct ucred peer = {.uid = (uid_t)-1};
+    socklen_t length = sizeof(peer);
+
+    (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length);
+    return peer.uid;
+}
+
 /* With the lock that a fork takes: a child forked in between would have a descriptor of the new
    connection that nobody closes. */
 int gb_fork_reconnect(struct gpubuf_client *client)
@@ -91,8 +100,11 @@ int gb_fork_reconnect(struct gpubuf_client *client)
     strcpy(address.sun_path, client->path); /* it was connected to by this name before */
     pthread_mutex_lock(&clients_lock);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0 ||
-        dup3(fd, client->conn.fd, O_CLOEXEC) < 0)
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
+        error = errno;
+    else if (client->own_daemon && gb_socket_uid(fd) != geteuid())
+        error = EACCES;
+    else if (dup3(fd, client->conn.fd, O_CLOEXEC) < 0)
         error = errno;
     if (fd >= 0)
         close(fd);

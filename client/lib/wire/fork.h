@@ -13,8 +13,11 @@
 int gb_fork_watch(struct gpubuf_client *client);
 /* Removes it and closes its connection, so that no fork sees it half closed. */
 void gb_fork_unwatch(struct gpubuf_client *client);
+/* The user who runs the daemon at a socket's other end, as the kernel says; -1: it does not. */
+uid_t gb_socket_uid(int fd);
 /* Connects a new socket and puts it in the place of the client's, under the same descriptor. 0 or
-   an errno; EAGAIN: the daemon's queue is full. */
+   an errno; EAGAIN: the daemon's queue is full; EACCES: it is another user's, which the client
+   does not want. */
 int gb_fork_reconnect(struct gpubuf_client *client);
 
 #endif

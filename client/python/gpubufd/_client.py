@@ -473,7 +473,7 @@ def connect(
 
     `start`: start a daemon of this user's own if none answers; True, or the daemon's options, such as
     ["--device", "cuda:0:8G"]. It outlives this process, and ends, with its objects, when nobody has been connected for
-    ten minutes. Its log is ~/.local/state/gpubufd/log.
+    ten minutes. Its log is ~/.local/state/gpubufd/log. A daemon of another user that answers at `path` is Denied.
 
     A daemon that was stopped and started again is another one, and its objects are gone: the next call, whenever
     it comes, connects to the new one, and `client.instance` changes. Held objects stay readable and are `stale`.
@@ -487,9 +487,10 @@ def connect(
 def open_client(
     path: Optional[str], timeout: Optional[float], name: Optional[str], cache_bytes: int,
     resume_timeout: Optional[float], patient: bool, cache_leases: Union[bool, int],
-    start: Union[bool, Sequence[str]] = False,
+    start: Union[bool, Sequence[str]] = False, own: bool = False,
 ) -> Client:
-    """connect(); `patient`: calls wait for a daemon that is being started anew."""
+    """connect(); `patient`: calls wait for a daemon that is being started anew; `own`: one that another user runs is
+    refused."""
     for what, number in (("cache_bytes", cache_bytes), ("cache_leases", cache_leases)):
         if number < 0:
             raise ValueError(f"{what} is {number}: expected 0 or more")
@@ -497,7 +498,8 @@ def open_client(
         raise TypeError(f"start is {start!r}: expected True, or a list of the daemon's options")
     if start is not False:
         return _start.connect(
-            lambda seconds: open_client(path, seconds, name, cache_bytes, resume_timeout, patient, cache_leases),
+            lambda seconds: open_client(path, seconds, name, cache_bytes, resume_timeout, patient, cache_leases,
+                                        own=path is not None),
             None if path is None else os.fspath(path), start, timeout)
     return Client(
         path=None if path is None else os.fspath(path),
@@ -507,6 +509,7 @@ def open_client(
         cache_bytes=cache_bytes,
         resume_ms=-1 if resume_timeout is None else _params.ms(resume_timeout) or _NO_RESUME,
         cache_leases=0 if cache_leases is True else int(cache_leases) or _NO_CACHE,
+        own_daemon=own,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import stat
 import time
 from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple, TypeVar, Union
 
@@ -17,13 +18,26 @@ _Client = TypeVar("_Client")
 _children: List["subprocess.Popen[bytes]"] = []  # those that were started here, to be reaped
 
 
+def _is_as_safe(directory: pathlib.Path, package: pathlib.Path) -> bool:
+    """Whether only users who may write the package may write a directory beside it."""
+    try:
+        found, own = directory.lstat(), package.lstat()
+    except OSError:
+        return False
+    alike = (found.st_uid, found.st_gid) == (own.st_uid, own.st_gid)
+    return stat.S_ISDIR(found.st_mode) and alike and not found.st_mode & 0o022 & ~own.st_mode
+
+
 def program(name: str) -> str:
     """The path of a program of this package, as pip or make left it, else as the PATH has it."""
     import shutil  # these take time, and few programs come here
     import sysconfig
 
-    here = pathlib.Path(__file__).resolve()
-    places = [str(parent / "bin") for parent in list(here.parents)[1:5]] + [sysconfig.get_path("scripts")]
+    package = pathlib.Path(__file__).resolve().parent
+    beside = (package.parent / "bin", package.parent.parent / "bin")  # of pip's --target, and of make
+    places = [str(place) for place in beside if _is_as_safe(place, package)]
+    schemes = ({}, {"scheme": "posix_prefix"}, {"scheme": "posix_user"})
+    places += [sysconfig.get_path("scripts", **scheme) for scheme in schemes]
     found = shutil.which(name, path=os.pathsep.join(places)) or shutil.which(name)
     if not found:
         raise FileNotFoundError(f"there is no {name} beside this package, nor on the PATH: install the wheel, which has "

@@ -57,16 +57,17 @@ static char *copy_of(const char *text, bool *failed)
 
 static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"path",      "name",         "timeout_ms", "cache_bytes",
-                            "resume_ms", "cache_leases", "patient",    NULL};
+    static char *names[] = {"path",         "name",    "timeout_ms", "cache_bytes", "resume_ms",
+                            "cache_leases", "patient", "own_daemon", NULL};
     struct gpubuf_connect_options options = {.size = sizeof(options)};
     unsigned long long cache_bytes;
-    int patient = 1;
+    int patient = 1, own = 0;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "zziKii|p:Client", names, &options.path,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "zziKii|pp:Client", names, &options.path,
                                      &options.client_name, &options.timeout_ms, &cache_bytes,
-                                     &options.resume_ms, &options.cache_leases, &patient))
+                                     &options.resume_ms, &options.cache_leases, &patient, &own))
         return NULL;
+    options.own_daemon = own;
     options.cache_bytes = cache_bytes;
     struct client *self = type_new(type);
     if (!self)
