@@ -72,7 +72,7 @@ class Filler:
         self.write(told["data"], struct.pack(f"<{count}{letter}", *numbers))
 
     def bits(self, told, count, valid):
-        """Writes a mask, if there is one, of which `valid` is each bit's chance. Returns the bits."""
+        """Writes a mask if there is one: each bit is 1 with the chance `valid`. Returns the bits."""
         if "mask" not in told:
             return [1] * count
         bits = [int(self.chance.random() < valid) for _ in range(count)]
