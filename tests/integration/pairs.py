@@ -92,6 +92,7 @@ class Client(Peer):
         self.provides = {}  # prefix -> when
         self.wanted = {}  # name -> the request's number
         self.side = None  # what it knows of the stream that it takes part in
+        self.holds = []  # sides of before, with frames that it has not given back
 
     def in_use(self, without=None):
         """Segments in which it has leases that it reads or writes."""
@@ -181,6 +182,7 @@ class World:
         self.segment_quota = rng.choice([None, None, None, 4])
         if self.segment_quota:
             self.options += ["--limit", f"user_segments={self.segment_quota}"]
+        self.crowded = bool(self.nofile) and rng.random() < 0.5
         self.config = os.path.join(self.directory, "config")
         self.write_config(rng)
         self.options += ["--config", self.config]
@@ -371,7 +373,7 @@ class World:
             model.returned(self.version_of(number))
         elif model.expected and model.expected[0] == event:
             model.expected.pop(0)
-        elif kind == "deleted" and self.has_expired(number):
+        elif kind == "deleted" and self.may_expire(number):
             self.expire(self.version_of(number), event)
         else:
             raise Difference(f"event {event}, expected {model.expected[:1]}")
@@ -379,9 +381,12 @@ class World:
     def version_of(self, number):
         return next((v for v in self.model.versions if v.number == number), None)
 
-    def has_expired(self, number, soon=0.1):
-        """The daemon reads its clock once a turn, in which it may stand still for a moment."""
-        return time.monotonic() + soon >= self.model.deadlines.get(number, float("inf"))
+    def may_expire(self, number):
+        """From when its time was set on: the daemon may have stood still since it last read its clock."""
+        return number in self.model.deadlines
+
+    def expires_soon(self, number):
+        return time.monotonic() + 0.2 >= self.model.deadlines.get(number, float("inf"))
 
     def expire(self, version, event):
         """Its time was over: maybe just before the request that the model has done already, and that replaced it."""
@@ -508,15 +513,16 @@ class World:
 
     def lose_silently(self, numbers):
         """Older versions end without an event: those whose time is over, and dropped ones."""
+        self.late |= any(self.may_expire(v.number) for v in self.model.versions if v.named)
         if self.fresh:  # and what has expired before the eye could watch
             for versions in list(self.model.names.values()):
-                if versions[0].number not in numbers and self.has_expired(versions[0].number):
+                if versions[0].number not in numbers and self.may_expire(versions[0].number):
                     self.model.unname(versions[0], "deleted")
             self.model.expected.clear()
             self.fresh = False
         for versions in list(self.model.names.values()):
             for version in versions[1:]:
-                if version.number not in numbers and (self.has_expired(version.number) or not (
+                if version.number not in numbers and (self.may_expire(version.number) or not (
                         version.storage.held or version.storage.needed)):
                     self.say(f"  version {version.number} of {version.name} is no more")
                     self.model.lose_name(version)
@@ -684,8 +690,8 @@ class World:
             for former in client.former:
                 if not former.parked and client.remembers:
                     self.check_content(client, former.version, former.place, rng, former.stamp)
-            if client.side:
-                client.side.check()
+            for side in [*client.holds, *([client.side] if client.side else [])]:
+                side.check()
 
     def check_content(self, client, version, place, rng, stamp=None, whole=False):
         if version.live:
@@ -797,7 +803,7 @@ class World:
                 actor_clients.remove(client)
         client.close()
 
-    @action(4)
+    @action(6)
     def connect(self, rng):
         if len(self.clients) >= 9:
             return
@@ -820,6 +826,7 @@ class World:
         self.end_waits(client)
         self.model.end_session(client, process_is_over=False)
         client.places.clear()
+        client.holds.clear()
         client.former = was if remember else []
         client.former_number = client.number
         client.remembers = False  # nothing keeps it in its place
@@ -838,14 +845,14 @@ class World:
             queue[:] = [one for one in queue if one[0] is not client]
         self.look_for_providers()
 
-    @action(2)
+    @action(1)
     def close(self, rng):
         client = self.some_client(rng)
         if client:
             self.say(f"hang up {self.who(client)}")
             self.hang_up(client, rng.random() < 0.5)
 
-    @action(3)
+    @action(1.5)
     def kill(self, rng):
         actors = [a for a in self.actors if a.alive]
         if not actors:
@@ -869,7 +876,7 @@ class World:
         self.late |= any(lease.left and lease.client.pid == pid for v in self.model.versions for lease in v.leases)
         self.model.end_process(pid)
 
-    @action(5)
+    @action(8)
     def come_back(self, rng):
         """A client whose connection has ended says what it had."""
         found = [c for c in self.clients if not c.connected]
@@ -888,6 +895,9 @@ class World:
         self.clients.append(client)
         client.segments, former.segments = former.segments, {}
         self.resume(client, former, keeps, told["resumed"])
+        if former.side and former.side.lease in client.leases.values() and getattr(former.side, "held", None):
+            client.holds.append(former.side)
+        client.holds += former.holds
         former.close()
 
     @staticmethod
@@ -993,9 +1003,9 @@ class World:
         return lease
 
     def begin_ttl(self, version, asked):
-        """`asked`: when it was asked for."""
+        """`asked`: when it was asked for. A long time is never over."""
         self.model.deadlines.pop(version.number, None)
-        if version.ttl_ms:
+        if 0 < version.ttl_ms < LONG:
             self.model.deadlines[version.number] = asked + version.ttl_ms / 1000
 
     def seal_it(self, client, rng, lease, release):
@@ -1023,13 +1033,13 @@ class World:
             found["ttl_ms"] = rng.choice([20, 400, 3_600_000])
         return found
 
-    @action(6)
+    @action(5)
     def create(self, rng):
         client = self.some_client(rng)
         if client:
             self.create_it(client, rng, rng.choice(NAMES), self.a_size(rng), replace=rng.random() < 0.7, **self.title(rng))
 
-    @action(20)
+    @action(18)
     def publish(self, rng):
         client = self.some_client(rng)
         if not client:
@@ -1038,13 +1048,13 @@ class World:
         if lease:
             self.seal_it(client, rng, lease, rng.random() < 0.7)
 
-    @action(5)
+    @action(4)
     def seal(self, rng):
         client, lease = self.some_lease(rng, lambda l: l.write and not l.version.live)
         if lease:
             self.seal_it(client, rng, lease, rng.random() < 0.5)
 
-    @action(2)
+    @action(1.5)
     def create_and_wait(self, rng):
         """For memory, for as long as it takes."""
         client = self.some_client(rng)
@@ -1124,7 +1134,7 @@ class World:
             else:
                 self.opened(client, one, version)
 
-    @action(10)
+    @action(7)
     def release(self, rng):
         client, lease = self.some_lease(rng, lambda l: True)
         if not lease:
@@ -1133,12 +1143,13 @@ class World:
             self.released(client, lease)
 
     def released(self, client, lease):
+        client.holds = [side for side in client.holds if side.lease is not lease]
         if client.side and client.side.lease is lease:
             client.side = None
         client.places.pop(lease.ident)
         self.model.end_lease(lease)
 
-    @action(6)
+    @action(7)
     def park(self, rng):
         client, lease = self.some_lease(rng, lambda l: l.part is None and not l.version.live)
         if not lease:
@@ -1149,7 +1160,7 @@ class World:
             if place["segment"] not in client.in_use():
                 self.unmap(client, {place["segment"]})
 
-    @action(5)
+    @action(7)
     def wake(self, rng):
         """Opens what is parked."""
         client, lease = self.some_lease(rng, lambda l: l.parked)
@@ -1165,7 +1176,7 @@ class World:
         if self.ask(client, "release", None, scarce=False, lease=lease.ident) is not None:
             self.released(client, lease)
 
-    @action(5)
+    @action(8)
     def cache(self, rng):
         client, lease = self.some_lease(rng, lambda l: l.slot is not None and not l.parked)
         if not lease:
@@ -1183,7 +1194,7 @@ class World:
         if (client.slot(lease.slot) == lease.ident) and not good:
             raise Difference(f"the slot of {version.name} version {version.number} is good")
 
-    @action(4)
+    @action(3)
     def unmap_unused(self, rng):
         client = self.some_client(rng)
         if client:
@@ -1218,7 +1229,7 @@ class World:
             self.model.add(version)
             self.model.publish(version, told["version"])
 
-    @action(3)
+    @action(2.5)
     def pin(self, rng):
         client = self.some_client(rng)
         if not client:
@@ -1253,13 +1264,13 @@ class World:
             _, refused = self.allowed(self.model.check_move_out, client, tier, name)
         self.ask(client, "move", refused, name=name, **({"tier": tier} if tier else {}))
 
-    @action(1)
+    @action(0.5)
     def trim(self, rng):
         self.eye.call("trim")
 
     # ---- live objects ----
 
-    @action(4)
+    @action(5)
     def create_live(self, rng):
         client = self.some_client(rng)
         if not client:
@@ -1285,12 +1296,12 @@ class World:
         client.places[lease.ident] = told["object"]["layout"]["data"]
         if told.get("generation") != (version.generation if exclusive else None):
             raise Difference(f"generation {told.get('generation')} of {version.name}, expected {version.generation}")
-        if exclusive and version.name in LIVE:
+        if exclusive and version.name not in STREAMS:
             self.counter += 1
             lease.stamp = b"%d %d;" % (client.pid, self.counter)
             client.fill(client.places[lease.ident], lease.stamp)
 
-    @action(14)
+    @action(12)
     def open_writing(self, rng):
         client = self.some_client(rng)
         if not client:
@@ -1330,14 +1341,31 @@ class World:
         ident = client.request("open", **params)
         client.waits.append(Waiting(client, ident, "claim", name, act, exclusive))
 
+    @action(1)
+    def claim_many(self, rng):
+        """More than there are descriptors for each."""
+        client = self.some_client(rng) if self.crowded else None
+        for i in range(rng.randrange(10, 40) if client else 0):
+            name = f"pool/{i}"
+            if name not in self.model.names:
+                lease = self.create_it(client, rng, name, 64, live=True, device="host", mode=0o666)
+                if lease:
+                    self.release_it(client, lease)
+            version, refused = self.allowed(self.model.check_writing, client, name, True, False)
+            told = self.ask(client, "open", refused, name=name, access="write", exclusive=True)
+            if told:
+                self.writing(client, version, told, True)
+
     # ---- streams ----
 
-    @action(12)
+    @action(8)
     def join(self, rng):
         client, lease = self.some_lease(rng, lambda l: l.version.name in STREAMS and l.version.live and l.part is None
                                         and l.in_use and l.client.side is None and l.version.number)
-        if not lease:
-            return
+        if lease:
+            self.join_it(client, rng, lease)
+
+    def join_it(self, client, rng, lease):
         slots = lease.version.length // SLOT_BYTES
         hold, lag = rng.choice([1, 1, 2]), rng.choice([0, 0, 1, 3])
         _, refused = self.allowed(self.model.check_join, lease, slots, hold, lag)
@@ -1349,13 +1377,41 @@ class World:
         if client.side.number != number:
             raise Difference(f"{self.who(client)} takes part as {client.side.number}, expected {number}")
 
-    @action(25)
+    @action(7)
+    def take_part(self, rng):
+        """Opens a stream, and joins it."""
+        client = self.some_client(rng, lambda c: c.side is None)
+        name = rng.choice(STREAMS)
+        version, refused = self.allowed(self.model.find, client, name) if client else (None, None)
+        if not version or not version.live:
+            return
+        if rng.random() < 0.4:
+            self.write_stream(client, rng, name)
+            return
+        told = self.ask(client, "open", refused, name=name)
+        if told:
+            self.opened(client, told, version)
+            self.join_it(client, rng, client.leases[told["lease"]])
+
+    def write_stream(self, client, rng, name):
+        version, refused = self.allowed(self.model.check_writing, client, name, True, False)
+        told = self.ask(client, "open", refused, name=name, access="write", exclusive=True)
+        if told:
+            self.writing(client, version, told, True)
+            self.join_it(client, rng, client.leases[told["lease"]])
+
+    @action(16)
     def frame(self, rng):
+        """Somebody who takes part in a stream writes, reads, or gives a frame back."""
         sides = [c.side for c in self.clients if c.side]
         if sides:
             side = rng.choice(sides)
-            for _ in range(rng.choice([1, 1, 3])):
+            self.say(f"  {self.who(side.client)} {type(side).__name__} of {side.name}")
+            for _ in range(rng.choice([1, 1, 3, 6])):
                 side.act(rng)
+        for client in self.clients:
+            if client.holds and rng.random() < 0.3:
+                client.holds.pop().close()
 
     # ---- watching ----
 
@@ -1372,7 +1428,7 @@ class World:
         if told:
             client.watches[told["watch"]] = (prefix, kinds, told["seq"])
 
-    @action(1)
+    @action(0.7)
     def unwatch(self, rng):
         client = self.some_client(rng, lambda c: c.watches)
         if client:
@@ -1402,7 +1458,7 @@ class World:
             if found:
                 self.asked[name] = min(found, key=lambda one: one[:2])[2]
 
-    @action(2)
+    @action(1.5)
     def provide(self, rng):
         client = self.some_client(rng, lambda c: c.uid == 0)
         if not client:
@@ -1419,7 +1475,7 @@ class World:
             client.provides[prefix] = self.counter
         self.look_for_providers()
 
-    @action(4)
+    @action(3)
     def open_absent(self, rng):
         client = self.some_client(rng)
         name = rng.choice(PROVIDED)
@@ -1440,7 +1496,7 @@ class World:
 
     declined = ()
 
-    @action(4)
+    @action(5)
     def make_wanted(self, rng):
         """A provider makes what it was asked for, or says that it cannot."""
         client = self.some_client(rng, lambda c: c.wanted)
@@ -1466,11 +1522,11 @@ class World:
 
     # ---- the daemon's end ----
 
-    @action(1)
+    @action(0.7)
     def crash(self, rng):
         self.end_daemon(rng, signal.SIGKILL)
 
-    @action(0.5)
+    @action(0.4)
     def hand_over(self, rng):
         self.end_daemon(rng, signal.SIGHUP)
 
@@ -1521,7 +1577,7 @@ class World:
         self.coming.clear()
         self.model.crash()
 
-    @action(2)
+    @action(3)
     def end_grace(self, rng):
         if self.model.in_grace:
             self.over_grace()
@@ -1537,6 +1593,7 @@ class World:
             if not client.connected:
                 client.remembers = False
                 client.side = None
+                client.holds.clear()
         self.model.end_grace()
 
     # ---- playing ----
@@ -1545,6 +1602,8 @@ class World:
         self.step_number = number
         rng = random.Random(self.seed << 24 ^ number)
         name = rng.choices(NAMES_OF_ACTIONS, cum_weights=WEIGHTS)[0]
+        if rng.random() < 0.15 and any(not c.connected for c in self.clients):
+            name = "come_back"
         self.say(f"- {name}")
         self.wait_for_ends()
         getattr(self, name)(rng)
@@ -1552,7 +1611,7 @@ class World:
 
     def wait_for_ends(self):
         """Of objects whose time is over in a moment: a step shall not have to know on which side of it they are."""
-        while any(v.named and self.has_expired(v.number, 0.2) for v in self.model.versions):
+        while any(v.named and self.expires_soon(v.number) for v in self.model.versions):
             time.sleep(0.002)
             self.compare()
 

@@ -128,7 +128,7 @@ class Model:
         self.versions = []  # all that there are
         self.expected = []  # events that are to come, in their order
         self.waiting = {}  # live version -> [(client, exclusive)…] that wait to write it
-        self.deadlines = {}  # number -> when the version may expire, by the test's clock
+        self.deadlines = {}  # number of a version that lives for a moment -> until when, by the test's clock
         self.in_grace = False
         self.clock = 0
         self.last_version = 0
