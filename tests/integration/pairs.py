@@ -56,7 +56,7 @@ GRANULE = 256
 SLOT_BYTES = 1000  # of a stream
 PAGE = 16384
 # Errors that say that there is not enough of something.
-SCARCE = {"limit", "no_space"}
+SCARCE = {"limit", "no_space", "timeout"}
 
 
 class Difference(AssertionError):
@@ -165,7 +165,9 @@ class World:
         disk = rng.choice(["256M", "256M", "12M", None])
         self.roomy = disk == "256M"
         tiers = ["disk"] if disk else []
-        self.options = ["--grace", str(LONG), "--limit", f"unmap_ms={LONG}",
+        # Where readers past their quotas are pressed: after so long their sessions end.
+        self.unmap_ms = rng.choice([150, LONG, LONG])
+        self.options = ["--grace", str(LONG), "--limit", f"unmap_ms={self.unmap_ms}",
                         "--watermarks", rng.choice(["100:100", "40:60", "80:90"])]
         self.tiers = {ident: list(tiers) for ident in ids}
         if disk:
@@ -248,13 +250,30 @@ class World:
             try:
                 message = client.recv_message()
             except Closed:
-                raise Difference(f"the daemon has closed {self.who(client)}: {self.last_words()}") from None
+                self.was_ended(client)
+                continue
             found = True
             if "method" in message:
                 self.notified(client, message["method"], message["params"])
             else:
                 client.replies[message["id"]] = message
         return found
+
+    def was_ended(self, client):
+        """By the daemon: of a user past its quota, whose nameless versions others want."""
+        if self.unmap_ms == LONG or not any(self.excess(client.uid, device) for device in self.tiers):
+            raise Difference(f"the daemon has closed {self.who(client)}: {self.last_words()}")
+        self.say(f"{self.who(client)} was ended")
+        self.hang_up(client, remember=False)
+
+    def excess(self, uid, device):
+        """Bytes of versions without a name by which a user is past its quota."""
+        used, nameless = self.model.accounts()[0].get((uid, device), 0), 0
+        for storage in self.model.storages():
+            if storage.device == device and uid in self.model.payers(storage) and not any(
+                    v.named or not v.number for v in storage.versions):
+                nameless += storage.charged or 0
+        return min(nameless, max(0, used - self.quota.get(uid, used)))
 
     def last_words(self):
         return "".join(self.daemon.stderr().splitlines(True)[-5:])
@@ -472,7 +491,7 @@ class World:
             if not self.late or time.monotonic() > end:
                 raise Difference(found)
             time.sleep(0.002)
-        self.late = False
+        self.late = self.fresh = False
         self.check_contents()
 
     def differ(self):
@@ -496,7 +515,7 @@ class World:
                 gone.append(one)
             else:
                 told.append(self.described(one))
-        self.lose_silently({one["version"] for one in listed})
+        self.lose_silently({one["version"] for one in listed if not one.get("gone")})
         wanted = [self.expected_object(v) for name in sorted(self.model.names, key=str.encode)
                   for v in self.model.names[name]]
         if told != wanted:
@@ -519,7 +538,6 @@ class World:
                 if versions[0].number not in numbers and self.may_expire(versions[0].number):
                     self.model.unname(versions[0], "deleted")
             self.model.expected.clear()
-            self.fresh = False
         for versions in list(self.model.names.values()):
             for version in versions[1:]:
                 if version.number not in numbers and (self.may_expire(version.number) or not (
@@ -555,7 +573,7 @@ class World:
             places = one["placements"]
             if (one["tier"] == "device") != bool(places):
                 return f"{one['name']} is in {one['tier']}, at {places}"
-            if not places and storage.resident and storage.held:
+            if not places and storage.resident and (storage.was_held if self.fresh else storage.held):
                 return f"{one['name']} version {one['version']} is held, and is in {one['tier']}"
             storage.resident, storage.place = bool(places), tuple(places[0][:2]) if places else None
             if not places:
@@ -725,7 +743,7 @@ class World:
                 raise Difference(f"{error}, with descriptors to spare")
             if limit == "user_segments":
                 self.check_segments(client, error)
-        elif "layout" in params and error.kind == "no_space" and not self.model.in_grace:
+        elif "layout" in params and not self.model.in_grace:
             size = params["layout"].get("bytes", 0)
             for one in self.eye.call("stats")["devices"]:
                 if one["id"] == params.get("device", "host") and one["free"] >= rounded(size, 2 * MIB) + 4 * MIB:
@@ -990,6 +1008,7 @@ class World:
             self.catch_up()
         key = (params["device"], client.uid, client.gid, params["mode"], live, own)
         storage = Storage(data, params["device"], key, client.uid, live, own)
+        params.pop("wait_ms", None)
         known = {k: params[k] for k in ("mode", "evict", "keep", "label", "ttl_ms", "replace") if k in params}
         version = self.model.create(client, storage, name, **known)
         lease = self.model.grant(client, told["lease"], version, write=True)
@@ -1077,6 +1096,46 @@ class World:
 
         self.say(f"create {name} of {size} waits for {self.who(client)}")
         client.waits.append(Waiting(client, ident, "room", name, act))
+
+    @action(0.5)
+    def hoard(self, rng):
+        """A reader keeps, asleep or not, what its publisher deletes."""
+        reader = self.some_client(rng, lambda c: c.uid in self.quota)
+        writer = self.some_client(rng, lambda c: c.uid not in self.quota)
+        if not reader or not writer or self.unmap_ms == LONG or self.model.in_grace:
+            return
+        for _ in range(rng.randrange(6)):
+            lease = self.create_it(writer, rng, "hoard", 5 * MIB, device=self.a_device(rng), replace=True, mode=0o644)
+            if not lease or not self.seal_it(writer, rng, lease, True):
+                return
+            version = self.model.names["hoard"][0]
+            told = self.ask(reader, "open", None, name="hoard")
+            if told:
+                lease = self.opened(reader, told, version)
+                if rng.random() < 0.8 and self.ask(reader, "release", None, scarce=False, lease=lease.ident, park=True) is not None:
+                    self.model.park(lease)
+            self.unmap(writer, writer.mapped() - writer.in_use())
+            self.unmap(reader, reader.mapped() - reader.in_use())
+            self.settle()
+            self.eye.call("delete", name="hoard")
+            self.model.delete(Root, "hoard")
+            if not reader.connected:
+                return
+
+    @action(0.5)
+    def insist(self, rng):
+        """Waits for memory for longer than anybody past his quota may keep others from it."""
+        client = self.some_client(rng, lambda c: c.uid not in self.quota)
+        if not client or self.unmap_ms == LONG or not self.quota:
+            return
+        if self.model.in_grace:
+            self.over_grace()
+        name, size, device = rng.choice(NAMES), rng.choice([5, 8]) * MIB, self.a_device(rng)
+        lease = self.create_it(client, rng, name, size, device=device, replace=True, wait_ms=10 * self.unmap_ms)
+        self.settle()
+        found = {uid: self.excess(uid, device) for uid in self.quota}
+        if not lease and name not in self.model.names and sum(found.values()) >= size + 4 * MIB:
+            raise Difference(f"no room for {size} bytes, and past their quotas are {found}")
 
     # ---- reading ----
 

@@ -48,6 +48,7 @@ class Storage:
         self.place = None  # (segment, offset) while it is resident and has bytes
         self.used = 0  # when it was last let go of
         self.named_once = False
+        self.was_held = False  # when the last daemon ended
 
     @property
     def held(self):
@@ -435,6 +436,8 @@ class Model:
         self.expected.clear()
         self.waiting.clear()
         self.in_grace = True
+        for storage in self.storages():
+            storage.was_held = storage.held
         for version in list(self.versions):
             for lease in list(version.leases):
                 self.leave_stream(lease)
