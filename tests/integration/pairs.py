@@ -63,6 +63,10 @@ class Difference(AssertionError):
     """The daemon does something else than the model."""
 
 
+class Ended(Exception):
+    """The daemon has ended the client's session in the middle of a step."""
+
+
 class Former:
     """A lease that a client had when its connection ended."""
 
@@ -151,6 +155,8 @@ class World:
         self.counter = 0
         self.choose_limits()
         self.start()
+        for user in USERS:
+            self.connect_actor(Actor(self.daemon.path, *user), self.rng)
 
     # ---- the daemon ----
 
@@ -166,7 +172,8 @@ class World:
         self.roomy = disk == "256M"
         tiers = ["disk"] if disk else []
         # Where readers past their quotas are pressed: after so long their sessions end.
-        self.unmap_ms = rng.choice([150, LONG, LONG])
+        presses = rng.random() < 0.2
+        self.unmap_ms = 150 if presses else LONG
         self.options = ["--grace", str(LONG), "--limit", f"unmap_ms={self.unmap_ms}",
                         "--watermarks", rng.choice(["100:100", "40:60", "80:90"])]
         self.tiers = {ident: list(tiers) for ident in ids}
@@ -178,10 +185,10 @@ class World:
             self.options += ["--tier", "host:8M"]
             self.tiers = {ident: [*(["host"] if ident != "host" else []), *tiers] for ident in ids}
         self.quota = {}
-        if rng.random() < 0.4:
+        if presses or rng.random() < 0.3:
             self.quota = {1001: 8 * MIB, 1002: 12 * MIB}
             self.options += ["--quota", "1001:bytes=8M", "--quota", "1002:bytes=12M"]
-        self.segment_quota = rng.choice([None, None, None, 4])
+        self.segment_quota = None if presses else rng.choice([None, None, None, 4])
         if self.segment_quota:
             self.options += ["--limit", f"user_segments={self.segment_quota}"]
         self.crowded = bool(self.nofile) and rng.random() < 0.5
@@ -283,6 +290,8 @@ class World:
         end = time.monotonic() + DEADLINE
         late = time.monotonic() + 0.25
         while ident not in client.replies:
+            if not client.connected:
+                raise Ended
             self.pump(0.05)
             now = time.monotonic()
             if ident not in client.replies and self.model.in_grace and now > late:
@@ -329,6 +338,8 @@ class World:
     def ask(self, client, method, refused=None, scarce=True, **params):
         """The result; None if it was refused, as the model says it must be (`refused`: a Refused), or for want of
         something."""
+        if not client.connected:
+            raise Ended
         ident = client.request(method, **params)
         try:
             result = self.reply(client, ident)
@@ -830,6 +841,10 @@ class World:
             actor = rng.choice(actors)
         else:
             actor = Actor(self.daemon.path, *rng.choice(USERS))
+        self.connect_actor(actor, rng)
+
+    def connect_actor(self, actor, rng):
+        if actor not in self.actors:
             self.actors.append(actor)
         client = self.new_client(actor)
         if self.greet(client, cache=rng.random() < 0.5):
@@ -1116,11 +1131,9 @@ class World:
                     self.model.park(lease)
             self.unmap(writer, writer.mapped() - writer.in_use())
             self.unmap(reader, reader.mapped() - reader.in_use())
-            self.settle()
+            self.compare()  # which learns what it counts for its users
             self.eye.call("delete", name="hoard")
             self.model.delete(Root, "hoard")
-            if not reader.connected:
-                return
 
     @action(0.5)
     def insist(self, rng):
@@ -1663,9 +1676,12 @@ class World:
         name = rng.choices(NAMES_OF_ACTIONS, cum_weights=WEIGHTS)[0]
         if rng.random() < 0.15 and any(not c.connected for c in self.clients):
             name = "come_back"
+        elif self.unmap_ms != LONG and rng.random() < 0.06:
+            name = rng.choice(["hoard", "insist"])
         self.say(f"- {name}")
         self.wait_for_ends()
-        getattr(self, name)(rng)
+        with contextlib.suppress(Ended):
+            getattr(self, name)(rng)
         self.compare()
 
     def wait_for_ends(self):
