@@ -94,14 +94,15 @@ class Client(Peer):
         self.watches = {}  # number -> (prefix, kinds)
         self.told = collections.deque()
         self.provides = {}  # prefix -> when
-        self.wanted = {}  # name -> the request's number
+        self.wanted = {}  # name -> the request's number and prefix
+        self.retiring = set()  # segments that it was asked to unmap when it does not use them any more
         self.side = None  # what it knows of the stream that it takes part in
         self.holds = []  # sides of before, with frames that it has not given back
 
-    def in_use(self, without=None):
-        """Segments in which it has leases that it reads or writes."""
+    def in_use(self, cached=True):
+        """Segments in which it has leases that it reads or writes, or caches."""
         return {self.places[ident]["segment"] for ident, lease in self.leases.items()
-                if ident != without and not lease.parked and self.places[ident]["bytes"]}
+                if not lease.parked and (cached or not lease.cached) and self.places[ident]["bytes"]}
 
     def mapped(self):
         return {ident for ident, _ in self.segments}
@@ -151,7 +152,7 @@ class World:
         self.late = False  # whether something that ends by itself may not have ended yet
         self.restarts = 0
         self.fresh = False  # whether the daemon is another than at the last look
-        self.asked = {}  # absent name -> the client that was asked to provide it
+        self.asked = {}  # absent name -> the client that was asked to provide it, and by which prefix
         self.counter = 0
         self.choose_limits()
         self.start()
@@ -303,13 +304,11 @@ class World:
 
     def notified(self, client, method, params):
         if method == "segments.retire":
-            self.unmap(client, set(params["segments"]) - client.in_use())
+            client.retiring |= set(params["segments"])
+            self.retire(client)
         elif method == "leases.recall":
-            ours = [client.leases[i] for i in params["leases"] if i in client.leases and client.leases[i].cached]
-            for lease in ours:
-                self.send(client, "release", lease=lease.ident)
-                self.model.end_lease(lease)
-                client.places.pop(lease.ident)
+            self.give_back(client, [client.leases[i] for i in params["leases"]
+                                    if i in client.leases and client.leases[i].cached])
             for i in params["leases"]:  # those that have lost their slots
                 if i in client.leases and not client.leases[i].cached:
                     client.leases[i].slot = None
@@ -318,11 +317,25 @@ class World:
         elif method == "wanted":
             if params["name"] in client.wanted:
                 raise Difference(f"{self.who(client)} is asked twice for {params['name']}")
-            client.wanted[params["name"]] = params["request"]
+            client.wanted[params["name"]] = params["request"], params["prefix"]
         elif method == "unwanted":
-            client.wanted = {n: r for n, r in client.wanted.items() if r != params["request"]}
+            client.wanted = {n: told for n, told in client.wanted.items() if told[0] != params["request"]}
         elif method != "shutdown":
             raise Difference(f"{method} {params}")
+
+    def give_back(self, client, leases):
+        """Leases that it has merely cached."""
+        for lease in leases:
+            self.send(client, "release", lease=lease.ident)
+            self.model.end_lease(lease)
+            client.places.pop(lease.ident)
+
+    def retire(self, client):
+        """Unmaps what it was asked for, as far as it does not read or write there."""
+        used = client.in_use(cached=False)
+        self.give_back(client, [lease for ident, lease in client.leases.items() if lease.cached
+                                and client.places[ident]["segment"] in client.retiring - used])
+        self.unmap(client, client.retiring - used)
 
     def send(self, client, method, **params):
         """A request whose reply nobody waits for at once."""
@@ -330,6 +343,7 @@ class World:
 
     def unmap(self, client, segments):
         mine = segments & client.mapped()
+        client.retiring -= segments
         for key in [key for key in client.segments if key[0] in mine]:
             client.segments.pop(key).close()
         if mine:
@@ -446,6 +460,9 @@ class World:
         """Waits for all that must come now."""
         while True:
             self.pump()
+            for client in self.clients:
+                if client.connected and client.retiring:
+                    self.retire(client)
             for client, ident in self.ignored:
                 if client.connected:
                     with contextlib.suppress(RpcError):
@@ -682,7 +699,7 @@ class World:
                       for s in sessions if s["client"] != "eye")
         wanted = sorted((c.number, c.pid, c.uid, sum(l.in_use for l in c.leases.values()),
                          sum(l.cached for l in c.leases.values()), sum(l.parked for l in c.leases.values()),
-                         tuple(sorted(c.provides)), sum(a is c for a in self.asked.values()))
+                         tuple(sorted(c.provides)), sum(asked is c for asked, _ in self.asked.values()))
                         for c in self.clients if c.connected)
         if told != wanted:
             return f"sessions {sorted(set(told) - set(wanted))}, expected {sorted(set(wanted) - set(told))}"
@@ -1519,16 +1536,16 @@ class World:
         """Each absent name that is waited for is asked of one provider."""
         for name in PROVIDED:
             waiting = {w.client for c in self.clients for w in c.waits if w.kind == "name" and w.name == name}
-            asked = self.asked.get(name)
-            if asked and (not asked.connected or not waiting or not any(name.startswith(p) for p in asked.provides)):
+            asked, prefix = self.asked.get(name, (None, None))
+            if asked and (not asked.connected or not waiting or prefix not in asked.provides):
                 del self.asked[name]
                 asked = None
             if asked or not waiting or name in self.model.names:
                 continue
-            found = [(-len(prefix), when, c) for c in self.clients if c.connected and waiting != {c}
+            found = [(-len(prefix), when, c, prefix) for c in self.clients if c.connected and waiting != {c}
                      for prefix, when in c.provides.items() if name.startswith(prefix)]
             if found:
-                self.asked[name] = min(found, key=lambda one: one[:2])[2]
+                self.asked[name] = min(found, key=lambda one: one[:2])[2:]
 
     @action(1.5)
     def provide(self, rng):
@@ -1540,8 +1557,7 @@ class World:
         self.ask(client, "provide", None, scarce=False, prefix=prefix, **({"end": True} if end else {}))
         if end:
             del client.provides[prefix]
-            for name in [n for n in client.wanted if not any(n.startswith(p) for p in client.provides)]:
-                del client.wanted[name]
+            client.wanted = {n: told for n, told in client.wanted.items() if told[1] != prefix}
         else:
             self.counter += 1
             client.provides[prefix] = self.counter
@@ -1586,7 +1602,7 @@ class World:
     def decline(self, client, name):
         waits = [w for c in self.clients for w in c.waits if w.kind == "name" and w.name == name]
         self.asked.pop(name, None)
-        self.ask(client, "decline", None, scarce=False, request=client.wanted.pop(name), message="no")
+        self.ask(client, "decline", None, scarce=False, request=client.wanted.pop(name)[0], message="no")
         self.declined = (name,)
         for waiting in waits:
             self.answered(waiting)

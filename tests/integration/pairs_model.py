@@ -128,7 +128,7 @@ class Model:
         self.names = {}  # name -> versions, the current one first
         self.versions = []  # all that there are
         self.expected = []  # events that are to come, in their order
-        self.waiting = {}  # live version -> [(client, exclusive)…] that wait to write it
+        self.waiting = {}  # name of a live object -> [(client, exclusive)…] that wait to write it
         self.deadlines = {}  # number of a version that lives for a moment -> until when, by the test's clock
         self.in_grace = False
         self.clock = 0
@@ -350,18 +350,13 @@ class Model:
         version = self.find_changeable(client, name)
         if not version.live:
             raise Refused("unsupported")
-        if not waits and (self.waiting.get(version) or not self.may_write(version, exclusive)):
+        if not waits and (self.waiting.get(name) or not self.may_write(version, exclusive)):
             raise Refused("busy")
         return version
 
     @staticmethod
     def may_write(version, exclusive):
         return not version.writers if exclusive else not version.claimed
-
-    def next_writer(self, version):
-        """(client, exclusive) of the request that is granted now, or None."""
-        waiting = self.waiting.get(version)
-        return waiting[0] if waiting and self.may_write(version, waiting[0][1]) else None
 
     # ---- streams ----
 
