@@ -12,6 +12,12 @@ PIECE = 1 << 20
 NOISE = random.Random(20).randbytes(PIECE) * 2
 
 
+class Root:
+    """A client that may do everything."""
+
+    uid = gid = 0
+
+
 class Refused(Exception):
     """The request fails with an error of one of these kinds."""
 
