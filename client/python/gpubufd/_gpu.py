@@ -152,7 +152,7 @@ def opened(held: Any, advice: str) -> Node:
     if held._ordinal < 0:
         raise TypeError(f"{called(held)} is on the host: {advice}")
     held._wait_ready(cuda.LEGACY_STREAM)
-    return _of_held(held).pieces[0].node
+    return of_held(held).pieces[0].node
 
 
 def column_on_gpu(value: Any, where: str) -> Optional[Found]:
