@@ -887,3 +887,16 @@ def test_guide(here, run):
     blocks = text.split("```python dask\n")[1:]
     assert blocks
     run("import warnings; warnings.simplefilter('ignore')\n" + "".join(b.split("```")[0] for b in blocks))
+
+
+def test_the_types_may_lie_on_a_gpu(gpu_run):
+    """As where Node published: its empty table is no rows of a partition, where that lies."""
+    gpu_run("""
+        import dask, pandas as pd, dask.dataframe as dd, gpubufd.dask as gd
+        dask.config.set({"dataframe.convert-string": False, "scheduler": "synchronous"})
+        frame = pd.DataFrame({"n": [1, 2, 3], "text": ["a", None, "c"]})
+        gd.publish(dd.from_pandas(frame, npartitions=1), "d")
+        (name,) = [name for name in client.keys() if name.endswith("/schema")]
+        client.put(name, client.get(name), device="cuda:0", replace=True)
+        assert gd.load("d").compute().equals(frame)
+    """)

@@ -408,5 +408,7 @@ def _in_worker() -> bool:
 def read_schema(manifest: Manifest) -> Any:
     """A copy of the empty frame that has the published frame's types."""
     held = local_daemon().get(_schema(manifest))
+    if held._ordinal >= 0:  # Node's is no rows of a partition, where that lies
+        held = held.to_host()
     frame = _frames.put_together(held, _spec(manifest, {"index": manifest["index"]}))
     return pickle.loads(pickle.dumps(frame))
