@@ -264,7 +264,8 @@ struct gpubuf_open_options {
  * ask the daemon, and returns the same object, with one more reference. An open that begins after a
  * change of the name was answered sees the change. A cached lease does not hold the object: when
  * memory is short, the daemon asks for the lease back and evicts the object in its turn.
- * `gpubufctl ps` calls such leases cached.
+ * `gpubufctl ps` calls such leases cached; one that is in use again it calls so for a second at
+ * most, and from then on its object stays where it is.
  */
 GPUBUF_API int gpubuf_open(struct gpubuf_client *client, const char *name,
                            const struct gpubuf_open_options *options,

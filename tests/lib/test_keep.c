@@ -106,6 +106,41 @@ COUNTED(test_opened_again)
     gpubuf_disconnect(other);
 }
 
+/* The answer of `stat` with `why` has that part. */
+static bool is_told(struct gpubuf_client *client, const char *name, const char *part)
+{
+    char params[64], *result;
+    snprintf(params, sizeof(params), "{\"name\":\"%s\",\"why\":true}", name);
+    ok(client, gpubuf_call(client, "stat", params, -1, &result));
+    bool found = strstr(result, part);
+    gpubuf_free(result);
+    return found;
+}
+
+/* A cached lease in use is told as such soon after the open, and is a hold; as cached when it is
+   unused again. Of each the daemon is told once. */
+COUNTED(test_what_is_in_use_is_told)
+{
+    struct gpubuf_create_options options = {
+        .size = sizeof(options), .evict = GPUBUF_EVICT_DROP, .replace = true};
+    CLIENT *other = connect_client(), *client = connect_client();
+    ok(other, gpubuf_put_bytes(other, "a", "content", 7, &options));
+    warm(client, "a");
+    wait_for(other, "cached", 1);
+    uint64_t before = opens(other), told = calls(other, "cache");
+    for (unsigned i = 1; i <= 2; i++) { /* nobody else does anything meanwhile */
+        struct gpubuf_object *object = open_one(client, "a");
+        wait_for(other, "cached", 0);
+        assert_int_equal(leases_of(other, "a"), 1);
+        assert_true(is_told(other, "a", "\"evictable\":false,\"reasons\":[{\"kind\":\"leased\""));
+        gpubuf_release(object);
+        wait_for(other, "cached", 1);
+        assert_true(is_told(other, "a", "\"evictable\":true,\"reasons\":[{\"kind\":\"cached\""));
+        assert_int_equal(calls(other, "cache"), told + 2 * i);
+    }
+    assert_int_equal(opens(other), before);
+}
+
 /* A version that is opened once costs what it did without a cache: no page, no message,
    nothing kept. */
 COUNTED(test_opened_once)

@@ -15,8 +15,8 @@
 #include "client/lib/wire/request.h"
 
 #define BUCKETS_MIN 256u
-#define SWEEP_MS 1000
-#define WAYS 8u /* places that a version may have in `seen` */
+#define SWEEP_MS (GB_FLUSHER_SWEEP_MS - 100) /* so that each look of the flusher is a sweep */
+#define WAYS 8u                              /* places that a version may have in `seen` */
 
 /* A version that was opened lately. */
 struct seen {
@@ -364,12 +364,13 @@ bool gb_cached_take(struct gb_holding *lease)
 {
     struct gpubuf_client *client = lease->client;
     struct gb_cached *cached = client->cached;
+    bool tells = !lease->told;
 
     if (!lease->listed)
         return false;
     if (client->end.lost.code || client->link != GB_LINK_UP || !lease->twice ||
         atomic_load(&lease->ready) || !is_current(cached, lease) ||
-        (!lease->told && !tell_cached(lease))) {
+        (tells && !tell_cached(lease))) {
         unlist(cached, lease);
         return false;
     }
@@ -377,9 +378,10 @@ bool gb_cached_take(struct gb_holding *lease)
     put_newest(cached, lease);
     while (cached->count > cached->most)
         give_back(cached, cached->oldest);
-    atomic_store_explicit(&client->caches, cached->count > 0, memory_order_relaxed);
-    /* The flusher has to hear of recalls, whatever the program does next. */
-    if (!client->flush.listens)
+    atomic_store_explicit(&client->caches, true, memory_order_relaxed);
+    /* The flusher has to hear of recalls, whatever the program does next, and to tell what the
+       daemon does not know. */
+    if (tells || !client->flush.listens)
         (void)gb_flusher_engage(client);
     return true;
 }
@@ -414,28 +416,24 @@ void gb_cached_list(struct gb_holding *lease)
 /* ---- what the daemon wants ---- */
 
 /* The lease is in use: tells the daemon so; it is told anew when the lease is no longer used. */
-static void tell_used(struct gpubuf_client *client, uint64_t id)
+static void tell_used(struct gb_holding *lease)
 {
-    struct gb_holding *lease = client->leases;
-
-    while (lease && lease->id != id)
-        lease = lease->next;
-    if (!lease || gb_reserve_releases(client, 1) < 0)
-        return; /* its release is on its way */
-    gb_push_cached(client, id, true);
+    if (gb_reserve_releases(lease->client, 1) < 0)
+        return;
+    gb_push_cached(lease->client, lease->id, true);
     lease->told = lease->used = false;
 }
 
 static void recall(struct gpubuf_client *client, uint64_t id)
 {
-    struct gb_holding *lease = client->cached->oldest;
+    struct gb_holding *lease = client->leases;
 
     while (lease && lease->id != id)
-        lease = lease->newer;
-    if (lease)
+        lease = lease->next;
+    if (lease && lease->cached)
         give_back(client->cached, lease);
-    else
-        tell_used(client, id);
+    else if (lease) /* else its release is on its way */
+        tell_used(lease);
 }
 
 void gb_cached_recall(struct gpubuf_client *client, struct gb_json params)
@@ -496,12 +494,29 @@ void gb_cached_drop_stale(struct gpubuf_client *client)
     }
 }
 
+/* Tells the daemon of leases that are in use and that it takes for unused; but not of those that
+   were given back since `since_ms`, which are used for moments. Returns whether there are any. */
+static bool tell_busy(struct gb_cached *cached, int64_t since_ms)
+{
+    bool any = false;
+
+    for (size_t i = 0; cached->listed > cached->count && i < cached->bucket_count; i++)
+        for (struct gb_holding *lease = cached->buckets[i]; lease; lease = lease->chain) {
+            if (lease->cached || !lease->told)
+                continue;
+            any = true;
+            if (lease->idle_since < since_ms)
+                tell_used(lease);
+        }
+    return any;
+}
+
 void gb_cached_sweep(struct gpubuf_client *client)
 {
     struct gb_cached *cached = client->cached;
-    int64_t now = gb_coarse_ms();
+    int64_t now = gb_coarse_ms(), before = cached ? cached->swept_ms : 0;
 
-    if (!cached || now - cached->swept_ms < SWEEP_MS)
+    if (!cached || now - before < SWEEP_MS)
         return;
     cached->swept_ms = now;
     while (cached->oldest && now - cached->oldest->idle_since >= cached->ms)
@@ -509,7 +524,8 @@ void gb_cached_sweep(struct gpubuf_client *client)
     gb_cached_drop_stale(client);
     for (struct gb_holding *lease = cached->oldest; lease; lease = lease->newer)
         (void)tell_cached(lease);
-    atomic_store_explicit(&client->caches, cached->count > 0, memory_order_relaxed);
+    bool busy = tell_busy(cached, before);
+    atomic_store_explicit(&client->caches, busy || cached->count > 0, memory_order_relaxed);
 }
 
 void gb_cached_forget(struct gpubuf_client *client)

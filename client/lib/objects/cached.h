@@ -9,7 +9,8 @@
  * A lease with a slot in the page is *listed* by its name, whether it is used or not; of each name
  * only the newest is. A listed lease that nobody uses is *cached*. It is given back when the daemon
  * recalls it, or wants a segment back that it lies in; and past a bound, the least recently used
- * first.
+ * first. An open that finds it tells nobody; the daemon is told within a second that the lease is
+ * in use, if it still is.
  */
 #ifndef GB_LIB_CACHED_H
 #define GB_LIB_CACHED_H
@@ -51,7 +52,8 @@ void gb_cached_clear_segment(struct gpubuf_client *client, uint64_t segment);
    called before a request for memory, which would be refused while the daemon asks for them. */
 void gb_cached_drop_stale(struct gpubuf_client *client);
 /* Gives back the leases that were not used for long, and tells the daemon of those used since it
-   was last told. To be called now and then. */
+   was last told, and of those that are in use, unless for moments only. To be called now and then;
+   it does so every GB_FLUSHER_SWEEP_MS at most. */
 void gb_cached_sweep(struct gpubuf_client *client);
 
 #endif

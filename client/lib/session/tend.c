@@ -10,7 +10,8 @@
 #include "client/lib/wire/receive.h"
 #include "client/lib/wire/release.h"
 
-/* The flusher lets a client go after this many ticks with nothing to send. */
+/* The flusher lets a client go after this many ticks with nothing to send; or after one, if it only
+   looked at its cached leases. */
 #define QUIET_TICKS_MAX 32
 
 /* Takes the next step of a reconnect, and receives. The program runs its own callbacks. */
@@ -68,8 +69,8 @@ bool gb_tend(struct gpubuf_client *client, bool *down)
     }
     bool resuming = client->link != GB_LINK_UP || client->end.hung_up;
     client->flush.quiet_ticks = waiting || working || resuming ? 0 : client->flush.quiet_ticks + 1;
-    bool engaged =
-        (!client->end.lost.code || working) && client->flush.quiet_ticks < QUIET_TICKS_MAX;
+    bool engaged = (!client->end.lost.code || working) &&
+                   client->flush.quiet_ticks < (client->flush.brief ? 1 : QUIET_TICKS_MAX);
     *down = *down && client->link == GB_LINK_DOWN && !working;
     client->flush.engaged = engaged;
     if (!engaged && caches)

@@ -128,6 +128,7 @@ struct gb_flush {
     bool engaged; /* it looks after the client */
     bool overdue; /* what waits to be sent has waited for a tick already */
     unsigned quiet_ticks;
+    bool brief; /* it does only what is to be done now */
     struct gpubuf_client *next, *watched_next;
     bool is_watched;   /* it looks out for the end of the client's connection */
     int fd;            /* the connection's socket; guarded by the flusher's lock */
@@ -176,7 +177,7 @@ struct gpubuf_client {
     struct gb_imports imports;
     struct gb_order *order;   /* see objects/order.h; NULL: no event was ever waited for */
     struct gb_cached *cached; /* see objects/cached.h; NULL: no lease is cached */
-    _Atomic bool caches;      /* some leases are cached */
+    _Atomic bool caches;      /* some leases are cached, or in use without the daemon's knowing */
     struct gb_releases releases;
     struct gb_flush flush;
 

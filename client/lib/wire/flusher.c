@@ -1,5 +1,7 @@
 #include "client/lib/wire/flusher.h"
 
+#include "client/lib/base/clock.h"
+
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -20,6 +22,7 @@ static int sockets = -1;              /* an epoll set: the sockets of the watche
                                          `waker` */
 static int waker = -1;
 static pthread_t thread;
+static int64_t looked_ms; /* when the thread last looked at all watched clients */
 static bool running, sleeping, stopping;
 
 /* Does the work of each client in the list. Returns the time until the next tick. */
@@ -56,8 +59,8 @@ static void look_out(struct gpubuf_client *client, bool listens)
 }
 
 /* A connection has ended, which epoll tells once, or has something to read: its client is tended
-   until there is nothing more to do. */
-static void look_at(uint64_t serial)
+   until there is nothing more to do. Or (`sweeps`) it is time to look at its cached leases. */
+static void look_at(uint64_t serial, bool sweeps)
 {
     pthread_mutex_lock(&lock);
     struct gpubuf_client *client = watched;
@@ -69,9 +72,12 @@ static void look_at(uint64_t serial)
     if (!client)
         return;
     pthread_mutex_lock(&client->lock);
-    client->end.hung_up = true;
-    look_out(client, false);
+    bool brief = sweeps && !client->flush.engaged;
+    client->end.hung_up |= !sweeps;
+    if (!sweeps)
+        look_out(client, false);
     (void)gb_flusher_engage(client);
+    client->flush.brief |= brief;
     pthread_mutex_unlock(&client->lock);
     gb_client_release(client);
 }
@@ -82,6 +88,7 @@ static void look_at(uint64_t serial)
 static unsigned look_at_some(unsigned first)
 {
     uint64_t serials[EVENTS_MAX];
+    bool sweeps[EVENTS_MAX];
     unsigned count = 0, place = 0;
 
     pthread_mutex_lock(&lock);
@@ -90,13 +97,16 @@ static unsigned look_at_some(unsigned first)
         struct pollfd socket = {.fd = client->flush.fd, .events = POLLIN};
         if (place++ < first)
             continue;
-        if (poll(&socket, 1, 0) > 0 || atomic_load(&client->caches))
-            serials[count++] = client->serial;
+        bool unread = poll(&socket, 1, 0) > 0;
+        if (!unread && !atomic_load(&client->caches))
+            continue;
+        sweeps[count] = !unread;
+        serials[count++] = client->serial;
     }
     pthread_mutex_unlock(&lock);
     first = count == EVENTS_MAX ? place : 0;
-    while (count > 0)
-        look_at(serials[--count]);
+    while (count-- > 0)
+        look_at(serials[count], sweeps[count]);
     return first;
 }
 
@@ -115,14 +125,25 @@ static void sleep_on(int timeout_ms)
     uint64_t count;
     int ready = epoll_wait(sockets, events, EVENTS_MAX, timeout_ms);
 
-    if (ready == 0 && timeout_ms == UNREAD_MS)
+    if (gb_coarse_ms() - looked_ms >= GB_FLUSHER_SWEEP_MS) {
+        looked_ms = gb_coarse_ms();
         look_at_unread();
+    }
     for (int i = 0; i < ready; i++) {
         if (events[i].data.u64 == 0)
             (void)!read(waker, &count, sizeof(count));
         else
-            look_at(events[i].data.u64);
+            look_at(events[i].data.u64, false);
     }
+}
+
+/* How long the thread may sleep if nothing happens; -1: for ever. */
+static int longest_sleep(void)
+{
+    for (const struct gpubuf_client *client = watched; client; client = client->flush.watched_next)
+        if (atomic_load(&client->caches))
+            return GB_FLUSHER_SWEEP_MS;
+    return watched ? UNREAD_MS : -1;
 }
 
 static void wake_up(void)
@@ -139,7 +160,7 @@ static void *run(void *arg)
     pthread_mutex_lock(&lock);
     while (!stopping) {
         sleeping = !engaged;
-        int timeout = !sleeping ? pause : watched ? UNREAD_MS : -1;
+        int timeout = sleeping ? longest_sleep() : pause;
         pthread_mutex_unlock(&lock);
         sleep_on(timeout);
         pthread_mutex_lock(&lock);
@@ -201,6 +222,7 @@ static bool start(void)
 
 bool gb_flusher_engage(struct gpubuf_client *client)
 {
+    client->flush.brief = false;
     if (client->flush.engaged)
         return true;
     pthread_mutex_lock(&lock);

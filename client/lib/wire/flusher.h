@@ -13,6 +13,9 @@
 
 #include "client/lib/wire/client.h"
 
+/* How often the thread looks at clients with cached leases that are idle otherwise. */
+#define GB_FLUSHER_SWEEP_MS 500
+
 /* Has the thread look after a client, whose lock is held. False if there is no thread: what is to
    be sent must be sent now. */
 bool gb_flusher_engage(struct gpubuf_client *client);
