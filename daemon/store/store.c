@@ -449,7 +449,8 @@ static int make_segments_quota(const struct gb_placing *placing, uint64_t count)
     struct gb_store *store = placing->store;
     struct gb_user *user = placing->user;
     uint64_t going = 0, more = gb_making_count(store, user) + count;
-    int r = gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, more, placing->error);
+    struct gb_error error;
+    int r = gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, more, &error);
 
     GB_LIST_EACH(&store->empties, struct gb_segment, segment, empties) {
         if (r == 0 || going == more)
@@ -458,9 +459,12 @@ static int make_segments_quota(const struct gb_placing *placing, uint64_t count)
             continue;
         gb_segment_retire(store, segment);
         going++;
-        r = gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, more, placing->error);
+        r = gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, more, &error);
     }
-    if (r == 0 || !has_going(user))
+    if (r == 0)
+        return 0;
+    *placing->error = error;
+    if (!has_going(user))
         return r;
     placing->key->device->needed_ms = gb_now_ms();
     return GB_PLACE_QUOTA;
