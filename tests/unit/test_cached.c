@@ -40,8 +40,7 @@ TEST(test_a_number_means_one_memory)
         assert_int_equal(gb_imports_reserve(&imports[i], 2), 0);
     }
     assert_int_equal(gb_imports_take(&imports[0], "one", &info, fds[0], &error), 0);
-    assert_int_equal(gb_imports_take(&imports[1], "one", &info, fds[1], &error),
-                     GPUBUF_E_PROTOCOL);
+    assert_int_equal(gb_imports_take(&imports[1], "one", &info, fds[1], &error), GPUBUF_E_PROTOCOL);
     assert_int_equal(gb_imports_take(&imports[1], "another", &info, fds[1], &error), 0);
     for (int i = 0; i < 2; i++) {
         gb_imports_abandon(&imports[i]);

@@ -206,8 +206,9 @@ TEST_WITH(test_a_name_keeps_what_it_says, NULL, end)
     for (unsigned lease = 1; lease <= 4; lease++) {
         char request[128];
 
-        expect(owner, CALL("create", "\"name\":\"a\",\"keep\":2,\"replace\":true,"
-                                     "\"layout\":{\"kind\":\"bytes\",\"bytes\":8}"),
+        expect(owner,
+               CALL("create", "\"name\":\"a\",\"keep\":2,\"replace\":true,"
+                              "\"layout\":{\"kind\":\"bytes\",\"bytes\":8}"),
                "\"lease\":");
         snprintf(request, sizeof(request), CALL("seal", "\"lease\":%u,\"release\":true"), lease);
         expect(owner, request, "\"version\":");
@@ -238,7 +239,8 @@ TEST_WITH(test_each_look_begins_anew, NULL, end)
     line = answer(owner);
     lease = number_in(line, "\"lease\":");
     free(line);
-    expect(other, CALL("create", "\"name\":\"b\",\"layout\":{\"kind\":\"bytes\",\"bytes\":6291456}"),
+    expect(other,
+           CALL("create", "\"name\":\"b\",\"layout\":{\"kind\":\"bytes\",\"bytes\":6291456}"),
            "no_space");
     expect(owner, CALL("stat", "\"name\":\"a/0\""), "\"state\":\"sealed\""); /* not in vain */
     snprintf(request, sizeof(request), CALL("release", "\"lease\":%llu"), lease);
@@ -248,7 +250,8 @@ TEST_WITH(test_each_look_begins_anew, NULL, end)
         peer_send(owner, request);
         free(answer(owner));
     }
-    expect(other, CALL("create", "\"name\":\"b\",\"layout\":{\"kind\":\"bytes\",\"bytes\":6291456}"),
+    expect(other,
+           CALL("create", "\"name\":\"b\",\"layout\":{\"kind\":\"bytes\",\"bytes\":6291456}"),
            "\"lease\":");
 }
 
@@ -308,8 +311,9 @@ TEST_WITH(test_a_claim_outlasts_its_connection, NULL, end)
     begin("host:8M", NULL);
     writer = connect_as(1001);
     other = connect_as(1001);
-    expect(writer, CALL("create", "\"name\":\"a\",\"live\":true,"
-                                  "\"layout\":{\"kind\":\"bytes\",\"bytes\":64}"),
+    expect(writer,
+           CALL("create", "\"name\":\"a\",\"live\":true,"
+                          "\"layout\":{\"kind\":\"bytes\",\"bytes\":64}"),
            "\"lease\":1");
     expect(writer, CALL("release", "\"lease\":1"), "\"result\":{}");
     expect(writer, CLAIM("a"), "\"generation\":1");
