@@ -116,6 +116,7 @@ assert with_none.tolist() == list(range(2, 1002)), with_none
 live.release()
 """, path)
     equal(reader.copy_to_host(), range(2, 1002))
+    live.release()  # claim() waits for all writers, this one too
     with client.claim("live", timeout=10) as mine:
         increment.launch(mine)
         increment.cuda.synchronize()
@@ -169,9 +170,11 @@ def likes(client, device):
     for make in (cuda.pinned_array_like, cuda.mapped_array_like):
         made = make(values)
         assert made.shape == (4, 6) and made.dtype == numpy.int32
-        held.to_numba().copy_to_host(made)
-        assert (made == values).all(), make.__name__
-        made += 1
+        # numba-cuda 0.30 cannot copy into its own mapped array (MappedNDArray.squeeze() wants a _dummy that it has not).
+        on_host = numpy.asarray(made)
+        held.to_numba().copy_to_host(on_host)
+        assert (on_host == values).all(), make.__name__
+        on_host += 1
         client.put("made", made, device=device, replace=True)
         assert (client.get("made").copy_to_host() == values + 1).all(), make.__name__
     for make in (cuda.pinned_array, cuda.mapped_array):
@@ -294,7 +297,8 @@ def defer_cleanup(client, device):
             equal(own.copy_to_host(), range(10))
             assert int(array.copy_to_host().sum()) == 499500
             del array, own
-        assert not client.leases("a"), module.__name__
+        in_use = [lease for lease in client.leases("a") if "cached_ms" not in lease]  # what was got twice is cached for a while
+        assert not in_use, (module.__name__, in_use)
 
 
 @check("IPC: numba's own array is opened in another process by its name, where numba has get_ipc_handle()", on="gpu")
