@@ -188,6 +188,8 @@ static void take_message(struct supervisor *supervisor, struct message *message)
         forget(supervisor, name);
     if (says(message, "WATCHDOG"))
         supervisor->heard_ms = now_ms();
+    if (says(message, "X_FOR_GOOD"))
+        supervisor->stopping = true;
     if (says(message, "READY")) {
         supervisor->heard_ms = now_ms();
         supervisor->ready = supervisor->ready_once = true;

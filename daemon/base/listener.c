@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,10 +228,20 @@ int gb_listener_adopt(struct gb_listener *listener, int fd, const char *path,
     return r;
 }
 
+void gb_listener_take_over(struct gb_listener *listener)
+{
+    listen(listener->fd, GB_LISTENER_BACKLOG);
+    listener->taken_over = true;
+}
+
 void gb_listener_close(struct gb_listener *listener)
 {
+    struct gb_error error;
+
     if (!listener->path)
         return;
+    if (listener->taken_over)
+        (void)take_lock(listener, &error); /* fails if another daemon has it by now */
     close(listener->fd);
     drop_lock(listener, true);
     free(listener->path);

@@ -5,6 +5,8 @@
 #ifndef GB_LISTENER_H
 #define GB_LISTENER_H
 
+#include <stdbool.h>
+
 #include "proto/errors.h"
 
 #define GB_LISTENER_BACKLOG 128 /* connections that are not accepted yet */
@@ -13,6 +15,7 @@ struct gb_listener {
     char *path;  /* owned */
     int fd;      /* listening, non-blocking; -1: none */
     int lock_fd; /* of PATH.lock, held as long as we serve; -1: none, the socket was handed over */
+    bool taken_over; /* the supervisor that has handed it over has ended */
 };
 
 /*
@@ -29,6 +32,11 @@ int gb_listener_open(struct gb_listener *listener, const char *path, unsigned mo
  */
 int gb_listener_adopt(struct gb_listener *listener, int fd, const char *path,
                       struct gb_error *error);
+/*
+ * Makes a socket our own that a supervisor has listened on, which has ended: we remove its files
+ * when we stop, and the kernel gives our pid to a daemon that finds it in use.
+ */
+void gb_listener_take_over(struct gb_listener *listener);
 /* Stops listening and removes the socket and its lock. Fine on one that is not open. */
 void gb_listener_close(struct gb_listener *listener);
 

@@ -448,18 +448,19 @@ static void refuse_waiting(struct gb_server *server)
 
 bool gb_server_run(struct gb_server *server)
 {
-    bool resume;
+    bool for_good, resume;
 
     say_listening(server);
     gb_idle_watch(server);
     server->heartbeat.state = &server->state;
-    server->heartbeat.listener_fd = server->listener.fd;
+    server->heartbeat.listener = &server->listener;
     if (server->notify)
         gb_heartbeat_begin(&server->heartbeat, server->notify, server->loop, server->listener.path);
     uv_run(server->loop, UV_RUN_DEFAULT);
+    for_good = server->handles.stopped_by == SIGINT;
     if (server->notify)
-        gb_notify_stopping(server->notify);
-    resume = gb_state_is_kept(&server->state) && server->handles.stopped_by != SIGINT;
+        gb_notify_stopping(server->notify, for_good);
+    resume = gb_state_is_kept(&server->state) && !for_good;
     GB_FAILPOINT(HAND_OVER_BEGIN);
     gb_state_hand_over(&server->state);
     say_shutdown(server, resume);

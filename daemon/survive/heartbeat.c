@@ -3,11 +3,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "daemon/base/failpoint.h"
-#include "daemon/base/listener.h"
 #include "daemon/base/log.h"
 #include "daemon/memory/mover.h"
 
@@ -87,7 +85,7 @@ static void on_channel(uv_poll_t *poll, int status, int events)
     gb_log(GB_LOG_ERROR, "supervisor gone: nobody starts another daemon after this one",
            GB_LOG_NUMBER("pid", getpid()));
     gb_state_abandon(heartbeat->state, "its supervisor has ended");
-    listen(heartbeat->listener_fd, GB_LISTENER_BACKLOG);
+    gb_listener_take_over(heartbeat->listener);
 }
 
 /* Watches the connection to a supervisor. A service manager has none: its socket has a name. */

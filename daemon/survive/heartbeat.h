@@ -4,15 +4,15 @@
  * driver hangs: a job of a mover hangs if it makes no progress for longer than the loop itself may
  * be silent.
  *
- * When its supervisor ends the daemon goes on. It logs that nothing outlives it any more, and calls
- * listen() again, so that the kernel gives its own pid to a daemon that finds the socket in use.
- * The loop's thread.
+ * When its supervisor ends the daemon goes on. It logs that nothing outlives it any more, and takes
+ * the socket over. The loop's thread.
  */
 #ifndef GB_HEARTBEAT_H
 #define GB_HEARTBEAT_H
 
 #include <uv.h>
 
+#include "daemon/base/listener.h"
 #include "daemon/memory/device.h"
 #include "daemon/survive/state.h"
 
@@ -23,7 +23,7 @@ struct gb_heartbeat {
     const uint64_t *session_count;
 
     struct gb_state *state;
-    int listener_fd;
+    struct gb_listener *listener;
 
     struct gb_notify *notify;
     uv_timer_t timer;

@@ -357,9 +357,9 @@ int gb_notify_ready(struct gb_notify *notify)
     return send_or_queue(notify, "READY=1", -1);
 }
 
-int gb_notify_stopping(struct gb_notify *notify)
+int gb_notify_stopping(struct gb_notify *notify, bool for_good)
 {
-    return send_or_queue(notify, "STOPPING=1", -1);
+    return send_or_queue(notify, for_good ? "STOPPING=1\nX_FOR_GOOD=1" : "STOPPING=1", -1);
 }
 
 int gb_notify_watchdog(struct gb_notify *notify)

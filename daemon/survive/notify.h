@@ -81,7 +81,8 @@ void gb_notify_drop(struct gb_notify *notify);
  * die now.
  */
 int gb_notify_ready(struct gb_notify *notify);
-int gb_notify_stopping(struct gb_notify *notify);
+/* `for_good`: a supervisor starts no successor, and ends; systemd does as the unit says. */
+int gb_notify_stopping(struct gb_notify *notify, bool for_good);
 /* A sign of life passes those that are queued. */
 int gb_notify_watchdog(struct gb_notify *notify);
 /* A line for people; cut at its first line break, and after some 500 bytes. */

@@ -232,8 +232,12 @@ bool gb_notify_has_sent(const struct gb_notify *notify, uint64_t number)
         return 0;                                                                                  \
     }
 HAND_TOLD(gb_notify_ready)
-HAND_TOLD(gb_notify_stopping)
 HAND_TOLD(gb_notify_watchdog)
+
+int gb_notify_stopping(struct gb_notify *notify, bool for_good)
+{
+    return 0;
+}
 
 int gb_notify_status(struct gb_notify *notify, const char *format, ...)
 {

@@ -16,7 +16,7 @@ import device
 import pytest
 from conftest import GPUBUFD
 from device import MIB
-from peer import DEADLINE, RpcError, bytes_layout, wait_until
+from peer import DEADLINE, Peer, RpcError, bytes_layout, wait_until
 from restarts import (Supervised, children_of, journals, register,  # noqa: F401  (one is a fixture)
                       segments_of, supervised)
 
@@ -51,6 +51,7 @@ def test_killed_supervisor(supervised):
     os.kill(child, signal.SIGTERM)
     assert peer.notification("shutdown")["params"]["resume"] is False
     wait_until(lambda: has_ended(child))
+    assert not os.path.exists(daemon.path) and not os.path.exists(f"{daemon.path}.lock")
     assert supervised().connect().names() == []
 
 
@@ -616,6 +617,18 @@ def subreaper():
     assert libc.prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
     yield
     libc.prctl(36, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("how", ["idle", "SIGINT"])
+def test_a_daemon_that_ends_for_good_ends_its_supervisor(supervised, how):
+    daemon = supervised("--idle-exit", "300" if how == "idle" else "600000")
+    with Peer(daemon.path) as peer:
+        peer.put("a", b"x")
+        if how == "SIGINT":
+            os.kill(daemon.child, signal.SIGINT)
+            assert peer.notification("shutdown")["params"]["resume"] is False
+    assert daemon.process.wait(DEADLINE) == 0
+    assert not os.path.exists(daemon.path) and daemon.stderr().count("daemon started") == 1
 
 
 # RELIABILITY.md: The daemon ends 26

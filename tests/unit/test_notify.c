@@ -110,8 +110,10 @@ TEST_WITH(test_what_it_is_told, begin, end)
     received("STATUS=serving 3");
     assert_int_equal(gb_notify_watchdog(&notify), 0);
     received("WATCHDOG=1");
-    assert_int_equal(gb_notify_stopping(&notify), 0);
+    assert_int_equal(gb_notify_stopping(&notify, false), 0);
     received("STOPPING=1");
+    assert_int_equal(gb_notify_stopping(&notify, true), 0);
+    received("STOPPING=1\nX_FOR_GOOD=1");
     received_nothing();
     gb_notify_end(&notify);
     gb_notify_end(&notify);
@@ -225,7 +227,7 @@ TEST_WITH(test_full, begin, end)
     assert_true(gb_notify_due(&notify) == UINT64_MAX);
     count = fill(&notify, fd);
     assert_int_equal(gb_notify_store(&notify, "gone", fd), 0);
-    assert_int_equal(gb_notify_stopping(&notify), 0);
+    assert_int_equal(gb_notify_stopping(&notify, false), 0);
     assert_int_equal(gb_notify_store(&notify, "last", fd), 0);
     assert_int_equal(gb_notify_unstore(&notify, "gone"), 0);
     assert_int_equal(gb_notify_unstore(&notify, "last"), 0);
