@@ -515,15 +515,20 @@ static int open_signals(struct supervisor *supervisor, struct gb_error *error)
 }
 
 /* Sets the daemon's arguments, and the path of this program's file: a later start executes the file
-   that has this path then. */
+   that has this path then. This process executes itself once more, by the name that `ps` shows. */
 static int set_command(struct supervisor *supervisor, char **argv, struct gb_error *error)
 {
+    static char own_name[] = "gpubufd: supervisor", daemon_name[] = "gpubufd: daemon";
     ssize_t length = readlink("/proc/self/exe", supervisor->program, sizeof(supervisor->program));
     size_t count = 0, kept = 0;
 
     if (length < 0 || (size_t)length >= sizeof(supervisor->program))
         return gb_fail_errno(error, "/proc/self/exe");
     supervisor->program[length] = '\0';
+    if (strcmp(argv[0], own_name) != 0) {
+        argv[0] = own_name;
+        execv(supervisor->program, argv); /* else it goes on by its former name */
+    }
     while (argv[count])
         count++;
     supervisor->arguments = calloc(count + 1, sizeof(char *));
@@ -531,7 +536,7 @@ static int set_command(struct supervisor *supervisor, char **argv, struct gb_err
         return gb_fail_memory(error);
     for (size_t i = 0; i < count; i++)
         if (strcmp(argv[i], "--supervise") != 0)
-            supervisor->arguments[kept++] = argv[i];
+            supervisor->arguments[kept++] = i == 0 ? daemon_name : argv[i];
     return 0;
 }
 
@@ -566,9 +571,9 @@ int gb_supervise(const struct gb_config *config, char **argv)
     struct gb_error error;
     int r;
 
+    r = set_command(&supervisor, argv, &error);
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* a dead daemon's closers are ours to reap */
     raise_limit();
-    r = set_command(&supervisor, argv, &error);
     if (r == 0)
         r = gb_listener_open(&supervisor.listener, config->socket, config->mode, &error);
     if (r == 0)

@@ -5,7 +5,10 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -19,8 +22,9 @@
 
 #define FIRST_FD 3
 #define TICK_US 1000
-#define RESTART_NS 10000000 /* closers that are killed again and again are started no faster */
-#define RETRY_NS 100000000  /* after a fork() that failed */
+#define RESTART_NS 10000000  /* closers that are killed again and again are started no faster */
+#define RETRY_NS 100000000   /* after a fork() that failed */
+#define TITLE_MOST (8 << 20) /* the most that arguments and environment take */
 
 pid_t gb_fork_sharing(void)
 {
@@ -31,19 +35,35 @@ static void on_tick(int number)
 {
 }
 
+/* What `ps` shows: in the place of the arguments and the environment, which lie one after the other
+   before the path of the program. */
+static void set_title(const char *title)
+{
+    char *begin = program_invocation_name, *end = (char *)getauxval(AT_EXECFN);
+
+    if (end <= begin || end - begin > TITLE_MOST)
+        return;
+    memset(begin, 0, (size_t)(end - begin));
+    snprintf(begin, (size_t)(end - begin), "%s", title);
+}
+
 /* Ignores signals that are meant for the daemon: the process ends when its parent has ended. */
 static void become_helper(pid_t parent, const char *name, int at_its_death)
 {
     static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGPIPE};
     struct sigaction tick = {.sa_handler = on_tick}; /* no SA_RESTART */
+    char title[32];
 
     for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
         signal(ignored[i], SIG_IGN);
     sigaction(SIGALRM, &tick, NULL);
+    snprintf(title, sizeof(title), "gpubufd: %s", name);
+    set_title(title);
+    snprintf(title, sizeof(title), "gpubufd-%s", name);
     prctl(PR_SET_PDEATHSIG, at_its_death);
     if (getppid() != parent)
         _exit(0);
-    prctl(PR_SET_NAME, name); /* last: it tells that the process ends with its parent */
+    prctl(PR_SET_NAME, title); /* last: it tells that the process ends with its parent */
 }
 
 static void report(int reports_fd, enum gb_report_kind kind, unsigned hand, int value)
@@ -75,7 +95,7 @@ static void close_ticking(int fd)
 _Noreturn static void run_closer(pid_t sweeper, struct gb_helpers *helpers, unsigned hand,
                                  int reports_fd)
 {
-    become_helper(sweeper, "gpubufd-closer", SIGKILL);
+    become_helper(sweeper, "closer", SIGKILL);
     for (;;) {
         int fd;
 
@@ -201,7 +221,7 @@ void gb_sweeper_run(pid_t daemon, struct gb_helpers *helpers, int reports_fd)
     sigaddset(&awaited, SIGUSR1); /* the daemon's death */
     sigaddset(&awaited, SIGCHLD);
     sigaddset(&awaited, GB_HELPER_WAKES);
-    become_helper(daemon, "gpubufd-sweeper", SIGUSR1);
+    become_helper(daemon, "sweeper", SIGUSR1);
     sigprocmask(SIG_SETMASK, &awaited, NULL);
     while (getppid() == daemon && !helpers->ends) {
         if (start_closers(closers, helpers, reports_fd))

@@ -1,6 +1,7 @@
 """Sealed objects outlive the daemon: `--supervise`, hello.resume. test_journal.py has the journal and the
 kept descriptors."""
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -617,6 +618,22 @@ def subreaper():
     assert libc.prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
     yield
     libc.prctl(36, 0, 0, 0, 0)
+
+
+def test_ps_has_a_name_for_each_role(supervised):
+    def titles(*pids):
+        found = set()
+        for pid in pids:
+            with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/cmdline") as file:
+                words = file.read().rstrip("\0").split("\0")
+                found.add(words[0] + (", with options" if "--socket" in words else ""))
+        return found
+
+    daemon = supervised()
+    assert titles(daemon.pid) == {"gpubufd: supervisor, with options"}
+    assert titles(daemon.child) == {"gpubufd: daemon, with options"}
+    wait_until(lambda: titles(*children_of(daemon.child)) == {"gpubufd: sweeper"})
+    wait_until(lambda: titles(*children_of(children_of(daemon.child)[0])) == {"gpubufd: closer"})
 
 
 @pytest.mark.parametrize("how", ["idle", "SIGINT"])
