@@ -29,6 +29,7 @@ GB_COMMAND(tail);
 GB_COMMAND(stats);
 GB_COMMAND(ping);
 void gb_cmd_help(struct gb_cli *cli, struct gb_cli_args *args);
+void gb_cmd_stop(struct gb_cli *cli, struct gb_cli_args *args);
 void gb_cmd_doctor(struct gb_cli *cli, struct gb_cli_args *args);
 void gb_cmd_pin(struct gb_cli *cli, struct gb_cli_args *args);
 void gb_cmd_unpin(struct gb_cli *cli, struct gb_cli_args *args);

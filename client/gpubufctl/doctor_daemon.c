@@ -4,58 +4,21 @@
 #include <errno.h>
 #include <grp.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include "daemon_place.h"
 #include "format.h"
 #include "json_print.h"
-#include "proto/place.h"
 
 #define FEW_DESCRIPTORS 4096
 
 /* ---- the socket ---- */
 
-/* The socket that the library connects to, and where its path comes from. */
-struct place {
-    const char *path, *why;
-    char buffer[PATH_MAX];
-};
-
-static void find_place(const struct gb_cli *cli, struct place *place)
-{
-    place->path =
-        gb_place_of_client(cli->socket, place->buffer, sizeof(place->buffer), &place->why);
-    if (cli->socket)
-        place->why = "--socket";
-}
-
-/* Asks the kernel which process listens there. */
-static int ask_peer(const char *path, struct ucred *peer)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    socklen_t length = sizeof(*peer);
-    int fd, error = 0;
-
-    if (strlen(path) >= sizeof(address.sun_path))
-        return ENAMETOOLONG;
-    memcpy(address.sun_path, path, strlen(path) + 1);
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return errno;
-    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
-        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &length) < 0)
-        error = errno;
-    close(fd);
-    return error;
-}
-
-static void tell_denied(struct gb_doctor *doctor, const struct place *place,
+static void tell_denied(struct gb_doctor *doctor, const struct gb_daemon_place *place,
                         const struct stat *status)
 {
     struct group entry, *group = NULL;
@@ -73,7 +36,8 @@ static void tell_denied(struct gb_doctor *doctor, const struct place *place,
         gb_doctor_advise(doctor, "start gpubufd with --mode 0660 or 0666");
 }
 
-static void tell_unreachable(struct gb_doctor *doctor, const struct place *place, int error)
+static void tell_unreachable(struct gb_doctor *doctor, const struct gb_daemon_place *place,
+                             int error)
 {
     struct stat status;
     bool exists = stat(place->path, &status) == 0;
@@ -109,15 +73,17 @@ static void tell_unreachable(struct gb_doctor *doctor, const struct place *place
 
 /* The process that listens there decides what this user reads. It should run as root, as this user,
    or as a user made for the daemon. */
-static void tell_peer(struct gb_doctor *doctor, const struct place *place, const struct ucred *peer)
+static void tell_peer(struct gb_doctor *doctor, const struct gb_daemon_place *place)
 {
+    const struct ucred *peer = &place->peer;
     bool suspect = peer->uid != 0 && peer->uid != geteuid() && peer->uid >= 1000;
     const struct gb_short user = gb_user(peer->uid);
 
     doctor->daemon_pid = peer->pid;
-    gb_doctor_find(doctor, suspect ? GB_HEALTH_WARN : GB_HEALTH_OK, "socket",
-                   "%s (%s): pid %d of user %s listens", place->path, place->why, (int)peer->pid,
-                   user.text);
+    gb_doctor_find(
+        doctor, suspect ? GB_HEALTH_WARN : GB_HEALTH_OK, "socket",
+        "%s (%s): pid %d of user %s listens%s", place->path, place->why, (int)peer->pid, user.text,
+        place->is_supervisor ? ", the daemon's supervisor: gpubufctl stop ends both" : "");
     if (suspect)
         gb_doctor_advise(doctor,
                          "that is another person's daemon: whatever you publish, %s can "
@@ -129,16 +95,15 @@ void gb_doctor_look_at_socket(struct gb_doctor *doctor)
 {
     struct gpubuf_connect_options options = {
         .size = sizeof(options), .client_name = "gpubufctl", .resume_ms = GPUBUF_NO_RESUME};
-    struct place place;
-    struct ucred peer = {0};
+    struct gb_daemon_place place;
 
-    find_place(doctor->cli, &place);
-    int error = ask_peer(place.path, &peer);
+    gb_daemon_place_find(&place, doctor->cli);
+    int error = gb_daemon_place_ask(&place);
     if (error != 0) {
         tell_unreachable(doctor, &place, error);
         return;
     }
-    tell_peer(doctor, &place, &peer);
+    tell_peer(doctor, &place);
     options.path = place.path;
     int code = gpubuf_connect(&doctor->cli->client, &options);
     doctor->connected = code == 0;
@@ -147,7 +112,7 @@ void gb_doctor_look_at_socket(struct gb_doctor *doctor)
     gb_doctor_find(doctor, GB_HEALTH_FAIL, "daemon", "%s", gpubuf_errmsg(NULL));
     if (code == GPUBUF_E_TIMEOUT)
         gb_doctor_advise(doctor, "it hangs, or is stopped: look at pid %d, and at its log",
-                         (int)peer.pid);
+                         (int)place.peer.pid);
     else if (code == GPUBUF_E_LIMIT || code == GPUBUF_E_CLOSED)
         gb_doctor_advise(doctor, "it may have as many sessions as it serves: --limit sessions, "
                                  "user_sessions");
@@ -221,11 +186,11 @@ static void look_at_descriptors(struct gb_doctor *doctor, const cJSON *stats)
     if (strcmp(gb_cjson_string_of(stats, "handover", ""), "lost") != 0)
         return;
     gb_doctor_find(doctor, GB_HEALTH_WARN, "survival",
-                   "whoever kept what a later daemon would need is gone: a crash would lose every "
-                   "object");
-    gb_doctor_advise(doctor,
-                     "when its clients can do without it for a moment, end it by SIGTERM, and "
-                     "start it with its supervisor again");
+                   "its supervisor, or the service manager, has ended or does not answer: a crash "
+                   "would lose every object");
+    gb_doctor_advise(
+        doctor, "when its clients can do without it for a moment, gpubufctl stop, and start it "
+                "with its supervisor again");
 }
 
 void gb_doctor_look_at_versions(struct gb_doctor *doctor)

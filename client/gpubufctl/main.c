@@ -86,6 +86,8 @@ static const struct gb_cli_command commands[] = {
      "Exit status 0 if one answers, 3 if none does, or not in time.", gb_ping_options, gb_cmd_ping},
     {"doctor", "", "Check socket, daemon, memory, driver and limits, and say what to do",
      "Exit status 1 if anything fails; warnings do not count.", NULL, gb_cmd_doctor},
+    {"stop", "", "End the daemon, with all objects; for its own user and root",
+     "Its supervisor ends, too. Waits until it has ended.", NULL, gb_cmd_stop},
     {"call", "METHOD [JSON]", "Call a method of the protocol with these parameters",
      "call describe prints the protocol: methods, types, errors, limits. call trim gives unused "
      "memory back to the devices.",

@@ -339,7 +339,7 @@ def test_stats_and_call(ctl):
 
 COMMANDS = ("put", "create", "write", "get", "show", "ls", "stat", "rm", "pin", "unpin", "expire",
             "spill", "restore", "alias", "why", "where", "ps", "top", "watch", "tail", "stats",
-            "ping", "doctor", "call", "completion", "help")
+            "ping", "doctor", "stop", "call", "completion", "help")
 
 
 def test_help(ctl):

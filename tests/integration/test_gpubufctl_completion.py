@@ -58,7 +58,7 @@ def test_bash(named):
         """)
 
     assert complete("''") == list(COMMANDS)
-    assert complete("st") == ["stat", "stats"]
+    assert complete("st") == ["stat", "stats", "stop"]
     assert options() <= set(complete("--"))
     for command in COMMANDS:
         assert options(command) <= set(complete(command, "--")), command

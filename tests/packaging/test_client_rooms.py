@@ -29,7 +29,7 @@ PARTS = {
         ("text", "format term line grid parse json_print end"),
         ("data", "file series csv_table csv_write"),
         ("frame", "cli tell"),
-        ("subjects", "table names cluster put put_* python view memory top_view doctor doctor_*"),
+        ("subjects", "table names cluster put put_* python view memory top_view daemon_place doctor doctor_*"),
         ("commands", "commands complete cmd_*"),
         ("program", "main"),
     ],
