@@ -4,9 +4,9 @@
  * daemon sends it, without knowing what they are. It starts the daemon again when that has died, or
  * has given no sign of life for too long, and hands over what it keeps.
  *
- * SIGTERM and SIGINT stop both processes, and kept descriptors are closed; so does a daemon that ends
- * for good, which is idle or was asked to stop. SIGHUP has the daemon
- * hand over to a new one, which is started from the program's file as it is then.
+ * SIGTERM and SIGINT stop both processes, and kept descriptors are closed; a daemon that ends for
+ * good (SIGINT, --idle-exit) does so, too. SIGHUP has the daemon hand over to a new one, which is
+ * started from the program's file as it is then.
  */
 #ifndef GB_SUPERVISE_H
 #define GB_SUPERVISE_H
