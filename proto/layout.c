@@ -387,7 +387,7 @@ int gb_name_check(const char *name, size_t length, const struct gb_path *path,
     if (!gb_utf8_is_plain(name, length))
         return gb_fail_at(error, path,
                           "the name has a control character, or one that turns the "
-                          "direction of text");
+                          "direction of text or shows nothing");
     if (name[0] == '/' || name[length - 1] == '/')
         return gb_fail_at(error, path, "a name must not begin or end with '/'");
     if (memmem(name, length, "//", 2))

@@ -48,7 +48,7 @@ static inline size_t gb_utf8_character(const char *text, size_t length)
 }
 
 /* Whether valid UTF-8 shows what it is: it has no control character (C0, DEL, C1), and none that
-   separates lines or turns the direction of writing. */
+   separates lines, turns the direction of writing, or shows nothing. */
 bool gb_utf8_is_plain(const char *text, size_t length);
 /* Replaces all others by question marks, in place; `text` is valid UTF-8. */
 void gb_utf8_make_plain(char *text);

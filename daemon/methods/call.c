@@ -66,8 +66,10 @@ int gb_call_check_label(struct gb_call *call, const struct gb_string *label)
 {
     if (!label->text || gb_utf8_is_plain(label->text, label->length))
         return 0;
-    return gb_fail_at(&call->error, GB_PARAM("label"),
-                      "the label has a control character, or one that turns the direction of text");
+    return gb_fail_at(
+        &call->error, GB_PARAM("label"),
+        "the label has a control character, or one that turns the direction of text or "
+        "shows nothing");
 }
 
 int gb_call_label(struct gb_call *call, const struct gb_string *label, struct gb_string *json)

@@ -137,8 +137,8 @@ HELD = {
         "interop/test_vllm_processed.py": "test_what_another_user_published_under_a_name_of_facts_is_not_mapped",
         "interop/test_torch_checkpoint.py": "test_another_user_is_not_in_the_way",
         "interop/test_torch_multiprocessing.py": "test_what_another_user_puts_in_its_place_is_not_received"},
-    "have no control characters and none that turn the direction of text": {
-        "integration/test_names.py": "test_impossible", PROVIDE: "test_what_a_provider_says_is_cleaned",
+    "have no control characters and none that turn the direction of text or show nothing": {
+        "integration/test_names.py": "test_impossible test_characters_that_show_nothing", PROVIDE: "test_what_a_provider_says_is_cleaned",
         "integration/test_versions.py": "test_a_label_that_is_not_what_it_looks_like",
         "integration/test_hello.py": "test_client_names_deceive_nobody"},
     "must escape them, as `gpubufctl` does": {

@@ -87,6 +87,7 @@ def test_client_name_is_told(daemon, peer):
 @pytest.mark.parametrize("name, told", [
     ("a\x1b[31mb\nc\x7f", "a?[31mb?c?"), ("\x80x\x9b31m\xa0", "?x?31m\xa0"),
     ("a\u202egpj.exe\u202c", "a?gpj.exe?"), ("\u2066\u2069\u200e\u200f\u061c\u2028", "??????"),
+    ("a\u200bb\u00adc\ufeffd\U000e0041e", "a?b?c?d?e"),
     ("مرحبا שלום 東京 😀 é", "مرحبا שלום 東京 😀 é"), ("‐—…€", "‐—…€"),
 ])
 # RELIABILITY.md: Users among themselves 2

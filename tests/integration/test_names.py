@@ -60,6 +60,22 @@ def test_impossible(shared_daemon, shared_peer, call, name):
     assert error.message.startswith(f"params.{place}: "), error.message
 
 
+# Unicode's Default_Ignorable_Code_Point: first and last of each range.
+HIDDEN = """ad 34f 61c 115f-1160 17b4-17b5 180b-180f 200b-200f 202a-202e 2060-206f 3164 fe00-fe0f feff ffa0 fff0-fff8
+            1bca0-1bca3 1d173-1d17a e0000-e0fff""".split()
+
+
+def test_characters_that_show_nothing(shared_peer):
+    """Two names that differ do not look the same by these; their neighbours show something."""
+    for told in HIDDEN:
+        first, last = int(told.partition("-")[0], 16), int(told.rpartition("-")[2], 16)
+        for hidden in (first, (first + last) // 2, last):
+            shared_peer.error("invalid", "create", name=f"a{chr(hidden)}b", layout=LAYOUT)
+            shared_peer.error("invalid", "create", name="labelled", label=f"a{chr(hidden)}b", layout=LAYOUT)
+        for shown in {first - 1, last + 1} - {0x2029}:  # which separates lines
+            shared_peer.error("not_found", "stat", name=f"a{chr(shown)}b")
+
+
 def test_a_name_that_may_come_is_waited_for(shared_peer):
     """Only a name that can exist is waited for. The daemon's clock has milliseconds."""
     began = time.monotonic()

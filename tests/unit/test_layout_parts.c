@@ -306,7 +306,8 @@ TEST(test_select)
 /* ---- names ---- */
 
 #define DECEPTIVE                                                                                  \
-    "params.name: the name has a control character, or one that turns the direction of text"
+    "params.name: the name has a control character, or one that turns the direction of text or "   \
+    "shows nothing"
 
 TEST(test_names)
 {
