@@ -775,8 +775,10 @@ GPUBUF_API int gpubuf_put_column(struct gpubuf_client *client, const char *name,
  * then it may still write, also by work that runs on a GPU, so one that is stopped keeps its claim
  * (`gpubufctl why` names it; killing it ends it). Release what you write only when your work on the
  * GPU is done. If a connection breaks, the claim stays this process's, and goes on with the next
- * connection; gpubuf_is_stale tells if it could not. A child of fork cannot write: it does not have
- * the memory.
+ * connection; gpubuf_is_stale tells if it could not. If the daemon has not ended meanwhile somebody
+ * else may write then, so on the host a write here is a fault: in the whole pages of the object, or
+ * anywhere in its segment if this process writes nothing else there. A child of fork cannot write:
+ * it does not have the memory.
  *
  * A live object has no label, no older versions, no aliases, and is not copied to a tier or to
  * other machines. GPUBUF_E_DENIED: the mode does not let you write; GPUBUF_E_UNSUPPORTED: it is not

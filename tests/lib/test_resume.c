@@ -717,6 +717,82 @@ COUNTED(test_nobody_comes_back_to_a_loop)
     start_daemon_again();
 }
 
+static bool is_stale(void *object)
+{
+    return gpubuf_is_stale(object);
+}
+
+/* Whether the program can write the first byte, and the last. */
+static bool can_write(const struct gpubuf_object *object)
+{
+    struct gpubuf_memory memory;
+    int ends[2], written = 0;
+    assert_int_equal(gpubuf_memory(object, GPUBUF_DATA, &memory), 0);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "ab", 2), 2);
+    written += read(ends[0], memory.pointer, 1) == 1;
+    written += read(ends[0], (char *)memory.pointer + memory.bytes - 1, 1) == 1;
+    close(ends[0]);
+    close(ends[1]);
+    assert_int_not_equal(written, 1);
+    return written == 2;
+}
+
+/* Another connection of the process says that it does not know of the claims. */
+static void lose_claims(struct pair *pair)
+{
+    struct outcome outcome = {.done = false};
+    char params[256];
+    snprintf(params, sizeof(params),
+             "{\"protocol\":1,\"resume\":{\"instance\":\"%s\",\"objects\":[],\"session\":%llu}}",
+             gpubuf_instance(pair->client), (unsigned long long)gpubuf_session(pair->client));
+    kill(daemon_process(), SIGSTOP); /* so that the client comes back later */
+    cut_above(pair->spared);
+    ok(pair->observer,
+       gpubuf_call_async(pair->observer, "hello", params, note_call, &outcome, NULL));
+    kill(daemon_process(), SIGCONT);
+    dispatch_until(pair->observer, &outcome.done);
+    ok(pair->observer, outcome.status);
+}
+
+/* A claim that is lost while the daemon goes on may be another process's: the program can write no
+   more by it. Small objects share their pages with what it still writes. */
+/* RELIABILITY.md: Users among themselves 6 */
+TEST(test_a_claim_that_is_lost)
+{
+    static const uint64_t bytes[] = {64, 64, 4 << 20, 64};
+    const struct gpubuf_create_options live = {.size = sizeof(live), .live = true};
+    const struct gpubuf_open_options claim = {
+        .size = sizeof(claim), .write = true, .exclusive = true, .wait_ms = 60000};
+    struct pair pair = connect_pair(0);
+    struct gpubuf_object *objects[4];
+    char name[16];
+    for (size_t i = 0; i < COUNT(objects); i++) {
+        const struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = bytes[i]};
+        snprintf(name, sizeof(name), "claimed/%zu", i);
+        ok(pair.client, gpubuf_create(pair.client, name, &layout, &live, &objects[i]));
+        gpubuf_release(objects[i]);
+        ok(pair.client, gpubuf_open(pair.client, name, &claim, &objects[i]));
+        assert_true(can_write(objects[i]));
+    }
+    lose_claims(&pair);
+    for (size_t i = 0; i < COUNT(objects); i++) {
+        wait_until(is_stale, objects[i]);
+        assert_false(can_write(objects[i]));
+    }
+    gpubuf_release(objects[0]);
+    ok(pair.client, gpubuf_open(pair.client, "claimed/0", &claim, &objects[0]));
+    assert_int_equal(gpubuf_generation(objects[0]), 2);
+    assert_true(can_write(objects[0]));
+    assert_false(can_write(objects[2]));
+    for (size_t i = 0; i < COUNT(objects); i++) {
+        gpubuf_release(objects[i]);
+        snprintf(name, sizeof(name), "claimed/%zu", i);
+        ok(pair.observer, gpubuf_delete(pair.observer, name));
+    }
+    disconnect_pair(&pair);
+}
+
 /* A parked view whose lease went with its daemon shows no other lease's content, though the next
    daemon gives its number to one: both count from one. */
 /* RELIABILITY.md: The daemon ends 20 */

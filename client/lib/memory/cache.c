@@ -27,7 +27,7 @@ struct gb_mapped {
     bool making;       /* by a thread that calls the driver, without the lock */
     bool ours;         /* children of fork do not have the memory … */
     bool left;         /* … and this is one: its addresses are free, or others' */
-    _Atomic int guards, strays;
+    _Atomic int guards, strays, writers;
     size_t pins;           /* see gb_mapped_pin */
     struct gb_gpu *pinned; /* by which it is registered, while there are pins */
 };
@@ -119,6 +119,27 @@ void gb_mapped_open(struct gb_mapped *mapping, uint64_t from, uint64_t to)
 void gb_mapped_stray(struct gb_mapped *mapping, int more)
 {
     atomic_fetch_add(&mapping->strays, more);
+}
+
+void gb_mapped_writer(struct gb_mapped *mapping, int more)
+{
+    atomic_fetch_add(&mapping->writers, more);
+}
+
+void gb_mapped_lose(struct gb_mapped *mapping, uint64_t from, uint64_t to)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+    if (atomic_fetch_sub(&mapping->writers, 1) == 1) {
+        from = 0;
+        to = mapping->memory.bytes;
+    }
+    from = (from + page - 1) / page * page;
+    to = to / page * page;
+    if (mapping->memory.gpu || to <= from)
+        return;
+    atomic_fetch_add(&mapping->guards, 1); /* so that gb_mapped_open() opens what is written anew */
+    (void)gb_import_set_writable(&mapping->memory, from, to, false);
 }
 
 int gb_mapped_finish(struct gb_mapped *mapping, struct gb_error *error)

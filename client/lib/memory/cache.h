@@ -47,6 +47,12 @@ void gb_mapped_open(struct gb_mapped *mapping, uint64_t from, uint64_t to);
    before it was sealed. Its program may not know, and may write to memory that is another object's
    by now. Such a write must not meet a guard. */
 void gb_mapped_stray(struct gb_mapped *mapping, int more);
+/* Counts a lease for writing live memory more (1) or less (-1). */
+void gb_mapped_writer(struct gb_mapped *mapping, int more);
+/* Such a lease, which was counted, is lost: the bytes may be another process's to write. Makes the
+   whole pages within them read-only; all of the mapping if no such lease is left in this process.
+   On a GPU it does nothing. */
+void gb_mapped_lose(struct gb_mapped *mapping, uint64_t from, uint64_t to);
 /* Registers host memory with the driver (gb_cuda_register) once, however often it is asked for; the
    last unpin ends that. One lock of the caller's is held for all pins of the process, and a lease
    uses the import. */

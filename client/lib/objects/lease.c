@@ -109,8 +109,11 @@ void gb_holding_made(struct gb_holding *lease)
 
     if (mapping)
         gb_mapped_open(mapping, extent.from, extent.to);
-    if (mapping && lease->access.live)
-        gb_mapped_keep_from_children(mapping);
+    if (!mapping || !lease->access.live)
+        return;
+    gb_mapped_keep_from_children(mapping);
+    gb_mapped_writer(mapping, 1);
+    lease->access.counted = true;
 }
 
 void gb_holding_guard(struct gb_holding *lease)
@@ -168,6 +171,16 @@ void gb_holding_stray(struct gb_holding *lease)
     lease->stray = true;
 }
 
+void gb_holding_lose(struct gb_holding *lease)
+{
+    struct extent extent = {0, 0};
+    struct gb_mapped *mapping = lease->access.counted ? written(lease, &extent) : NULL;
+
+    if (mapping)
+        gb_mapped_lose(mapping, extent.from, extent.to);
+    lease->access.counted = false;
+}
+
 /* The mapping of a segment that the lease uses. */
 static struct gb_mapped *mapping_of(const struct gb_holding_segment *segment)
 {
@@ -212,6 +225,8 @@ static void let_go(struct gb_holding *lease)
     unpin(lease);
     if (lease->stray)
         gb_mapped_stray(lease->segments[0].import->mappings[1], -1);
+    if (lease->access.counted)
+        gb_mapped_writer(lease->segments[0].import->mappings[1], -1);
 }
 
 /* ---- the end of a lease ---- */

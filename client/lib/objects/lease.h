@@ -46,6 +46,7 @@ enum gb_holding_content {
 struct gb_holding_access {
     bool writable;       /* made by `create`, or opened for writing */
     bool live;           /* its content changes, and it is never sealed */
+    bool counted;        /* in its mapping: it is live, and may be written */
     uint64_t generation; /* of the claim on a live object; 0: this is none */
     enum gb_holding_content content;
 };
@@ -130,6 +131,8 @@ int gb_holding_finish(struct gb_holding *lease, struct gb_error *error);
 int gb_holding_pin(struct gb_holding *lease, struct gb_error *error);
 /* The lease was lost with its connection before its object was sealed. */
 void gb_holding_stray(struct gb_holding *lease);
+/* The lease was lost: another process may write what it was for writing, if that is live. */
+void gb_holding_lose(struct gb_holding *lease);
 
 /* The GPU that an object is on, NULL for the host. GPUBUF_E_UNSUPPORTED, GPUBUF_E_DEVICE. */
 int gb_holding_gpu(const struct gb_holding *lease, struct gb_gpu **gpu, struct gb_error *error);

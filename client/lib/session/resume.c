@@ -274,16 +274,20 @@ static int note_unwanted(struct gb_resumption *resumption, uint64_t lease)
     return 0;
 }
 
-/* The next connection may give the number to another lease. */
-static void lose_lease(struct gb_holding *lease)
+/* The next connection may give the number to another lease; and the daemon, if it goes on, the
+   memory to another process. */
+static void lose_lease(struct gb_holding *lease, bool same_instance)
 {
     lease->id = 0;
     atomic_store(&lease->state, GB_LEASE_STALE);
+    if (same_instance)
+        gb_holding_lose(lease);
 }
 
 /* One of the leases asked for: its new number, or null. */
 static int take_lease(struct gb_resumption *resumption, struct gb_holding *lease,
-                      struct gb_json value, const struct gb_path *path, struct gb_error *error)
+                      struct gb_json value, bool same_instance, const struct gb_path *path,
+                      struct gb_error *error)
 {
     uint64_t id = 0;
     bool granted = gb_json_type(value) != GB_JSON_NULL;
@@ -297,12 +301,12 @@ static int take_lease(struct gb_resumption *resumption, struct gb_holding *lease
         lease->id = id;
         lease->resumed = true;
     } else {
-        lose_lease(lease);
+        lose_lease(lease, same_instance);
     }
     return 0;
 }
 
-static int take_leases(struct gb_resumption *resumption, struct gb_json resumed,
+static int take_leases(struct gb_resumption *resumption, struct gb_json resumed, bool same_instance,
                        struct gb_error *error)
 {
     struct gb_path result = {.key = "result"}, member = {.up = &result, .key = "resumed"};
@@ -316,7 +320,7 @@ static int take_leases(struct gb_resumption *resumption, struct gb_json resumed,
         path.index = count;
         if (count == resumption->asked_count)
             return gb_fail(error, GPUBUF_E_PROTOCOL, "more leases than were asked for");
-        r = take_lease(resumption, resumption->asked[count++], item, &path, error);
+        r = take_lease(resumption, resumption->asked[count++], item, same_instance, &path, error);
     }
     if (r == GPUBUF_E_NO_MEMORY)
         return gb_fail(error, r, "out of memory");
@@ -381,9 +385,9 @@ static int greeting_reply(struct gb_request *request, const struct gb_reply *rep
     }
     memcpy(before, client->daemon.instance, sizeof(before));
     int r = gb_read_welcome(client, reply->result, &resumed, error);
-    if (r == 0)
-        r = take_leases(resumption, resumed, error);
     bool same = strcmp(before, client->daemon.instance) == 0;
+    if (r == 0)
+        r = take_leases(resumption, resumed, same, error);
     if (r < 0) {
         if (!same) /* the next attempt asks for the leases of the old instance again */
             memcpy(client->daemon.instance, before, sizeof(before));
@@ -396,7 +400,7 @@ static int greeting_reply(struct gb_request *request, const struct gb_reply *rep
     }
     for (struct gb_holding *lease = client->leases; lease; lease = lease->next) {
         if (atomic_load(&lease->state) == GB_LEASE_SEALED && !lease->resumed)
-            lose_lease(lease);
+            lose_lease(lease, same);
     }
     finish(client, same);
     return 0;
