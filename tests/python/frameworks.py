@@ -633,13 +633,14 @@ def end_with_parent():
 
 
 @contextlib.contextmanager
-def daemon_with(program, *devices):
+def daemon_with(program, *devices, tier=None):
     """The socket of a daemon that serves these devices; nothing of it holds this program's output open."""
     with tempfile.TemporaryDirectory() as directory:
         path, log = os.path.join(directory, "s"), os.path.join(directory, "log")
         command = [program, "--socket", path, "--log-level", "error"]
         for device in devices:
             command += ["--device", device]
+        command += ["--tier", tier] if tier else []
         with open(log, "wb") as file:
             daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file,
                                       preexec_fn=end_with_parent)
