@@ -210,7 +210,7 @@ class World(Comparing, Sessions, Steps):
                 self.say("the request waits for the end of grace")
                 self.over_grace()
             if now > end:
-                raise Difference(f"no answer for {self.who(client)}")
+                raise Difference(f"no answer for {self.who(client)}: {client.asked.get(ident)}")
         return client.reply(ident)
 
     def notified(self, client, method, params):
@@ -325,7 +325,7 @@ class World(Comparing, Sessions, Steps):
             self.over_grace()
         for actor in list(self.actors):
             self.kill_actor(actor)
-        self.compare()
+            self.compare()
         for name in list(self.model.names):
             self.eye.call("delete", name=name)
             self.model.delete(Root, name)

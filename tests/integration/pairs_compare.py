@@ -268,6 +268,7 @@ class Comparing:
         return None
 
     def differ_leases(self, answer):
+        self.lose_parked({e["lease"] for e in answer["leases"]})
         told = sorted((e["lease"], e["pid"], e["version"], e["access"], e.get("exclusive", False), "parked_ms" in e,
                        "cached_ms" in e, self.part_told(e.get("stream"))) for e in answer["leases"])
         wanted = sorted((lease.ident, c.pid, lease.version.number, "rw" if lease.write else "r", lease.exclusive,
@@ -280,6 +281,16 @@ class Comparing:
         if mapped != expected:
             return f"mapped {mapped}, expected {expected}"
         return None
+
+    def lose_parked(self, there):
+        """Parked leases on versions without a name end where others lack room, while their user is past its quota."""
+        for client in self.clients:
+            for lease in list(client.leases.values()):
+                if lease.parked and lease.ident not in there and not lease.version.named and self.excess(
+                        client.uid, lease.version.storage.device):
+                    self.say(f"  lease {lease.ident} of {self.who(client)} has ended")
+                    client.places.pop(lease.ident)
+                    self.model.end_lease(lease)
 
     @staticmethod
     def part_told(stream):
