@@ -50,6 +50,10 @@ NAMES_OF_ACTIONS = [name for _, name in ACTIONS]
 WEIGHTS = [sum(weight for weight, _ in ACTIONS[:i + 1]) for i in range(len(ACTIONS))]
 
 
+class NoFailpoints(Exception):
+    """The grace period of this daemon cannot be ended."""
+
+
 class World(Comparing, Sessions, Steps):
     def __init__(self, seed, directory, log=None):
         self.seed, self.directory = seed, directory
@@ -128,7 +132,7 @@ class World(Comparing, Sessions, Steps):
         self.model = Model(self.tiers)
         self.open_eye()
         if not any(self.failpoints.hits().values()):
-            raise RuntimeError("this daemon was built without failpoints")
+            raise NoFailpoints("this daemon was built without failpoints")
         self.capacity = {d["id"]: d["capacity"] for d in self.eye.call("stats")["devices"]}
         self.base_fds = None
 

@@ -146,6 +146,7 @@ class Comparing:
         end = time.monotonic() + DEADLINE
         while True:
             self.settle()
+            self.look_for_providers()
             found = self.differ()
             if not found:
                 break

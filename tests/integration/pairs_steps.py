@@ -75,10 +75,15 @@ class Steps:
         if told["object"]["tier"] != "device" or told["object"]["uid"] != client.uid:
             raise Difference(f"created {told['object']}")
         if live:
-            self.model.publish(version, told["object"]["version"])
+            self.publish_it(client, version, told["object"]["version"])
         elif data.size:
             client.fill(place, data.whole())
         return lease
+
+    def publish_it(self, client, version, number):
+        self.model.publish(version, number)
+        if self.asked.get(version.name, (None,))[0] is client:  # a provider is not told of what it makes itself
+            client.wanted.pop(version.name, None)
 
     def begin_ttl(self, version, asked):
         """`asked`: when it was asked for. A long time is never over."""
@@ -94,7 +99,7 @@ class Steps:
         if not told:
             return False
         lease.write = False
-        self.model.publish(version, told["version"])
+        self.publish_it(client, version, told["version"])
         self.begin_ttl(version, asked)
         if release:
             self.model.end_lease(lease)
@@ -115,14 +120,14 @@ class Steps:
     def create(self, rng):
         client = self.some_client(rng)
         if client:
-            self.create_it(client, rng, rng.choice(NAMES), self.a_size(rng), replace=rng.random() < 0.7, **self.title(rng))
+            self.create_it(client, rng, self.a_name(rng), self.a_size(rng), replace=rng.random() < 0.7, **self.title(rng))
 
     @action(18)
     def publish(self, rng):
         client = self.some_client(rng)
         if not client:
             return
-        lease = self.create_it(client, rng, rng.choice(NAMES), self.a_size(rng), replace=True, **self.title(rng))
+        lease = self.create_it(client, rng, self.a_name(rng), self.a_size(rng), replace=True, **self.title(rng))
         if lease:
             self.seal_it(client, rng, lease, rng.random() < 0.7)
 
@@ -209,6 +214,10 @@ class Steps:
         self.check_content(client, version, client.places[lease.ident], random, whole=version.length < 4 * MIB)
         return lease
 
+    @staticmethod
+    def a_name(rng):
+        return rng.choice([*NAMES, *NAMES, *NAMES, *PROVIDED])
+
     def a_which(self, rng, name):
         """A version or label that the name has, or not."""
         versions = self.model.names.get(name, [])
@@ -225,7 +234,7 @@ class Steps:
         client = self.some_client(rng)
         if not client:
             return
-        name = rng.choice([*NAMES, *NAMES, *LIVE, *STREAMS])
+        name = rng.choice([*NAMES, *NAMES, *LIVE, *STREAMS, *PROVIDED])
         which = self.a_which(rng, name)
         version, refused = self.allowed(self.model.find, client, name, which.get("version"), which.get("label"))
         told = self.ask(client, "open", refused, name=name, **which)
@@ -267,7 +276,7 @@ class Steps:
 
     @action(7)
     def park(self, rng):
-        client, lease = self.some_lease(rng, lambda l: l.part is None and not l.version.live)
+        client, lease = self.some_lease(rng, lambda l: l.version.number)
         if not lease:
             return
         _, refused = self.allowed(lambda: self.model.park(lease))
@@ -334,7 +343,7 @@ class Steps:
         client = self.some_client(rng)
         if not client:
             return
-        name, of = rng.choice(NAMES), rng.choice([*NAMES, *NAMES, *LIVE])
+        name, of = self.a_name(rng), rng.choice([*NAMES, *NAMES, *LIVE, *PROVIDED])
         start, length = rng.choice([0, 0, 1, 100]), rng.choice([0, 1, 100, 3000])
         mode = rng.choice([None, None, self.a_mode(rng)])
         replace, keep, label = rng.random() < 0.7, rng.choice([0, 0, 0, 2]), rng.choice(["", "", "one"])
@@ -343,7 +352,7 @@ class Steps:
                         replace=replace, keep=keep, label=label, **({} if mode is None else {"mode": f"{mode:04o}"}))
         if told:
             self.model.add(version)
-            self.model.publish(version, told["version"])
+            self.publish_it(client, version, told["version"])
 
     @action(2.5)
     def pin(self, rng):
@@ -406,7 +415,7 @@ class Steps:
         self.ask(client, "release", None, scarce=False, lease=lease.ident)
         self.released(client, lease)
 
-    def writing(self, client, version, told, exclusive):
+    def writing(self, client, version, told, exclusive=False):
         self.catch_up()
         lease = self.model.grant(client, told["lease"], version, write=True, exclusive=exclusive)
         client.places[lease.ident] = told["object"]["layout"]["data"]
@@ -564,7 +573,8 @@ class Steps:
         for name in PROVIDED:
             waiting = {w.client for c in self.clients for w in c.waits if w.kind == "name" and w.name == name}
             asked, prefix = self.asked.get(name, (None, None))
-            if asked and (not asked.connected or not waiting or prefix not in asked.provides):
+            if asked and (not asked.connected or not waiting or prefix not in asked.provides
+                          or name in self.model.names):
                 del self.asked[name]
                 asked = None
             if asked or not waiting or name in self.model.names:
@@ -592,20 +602,26 @@ class Steps:
 
     @action(3)
     def open_absent(self, rng):
+        """For reading, or for writing what may turn out to be live."""
         client = self.some_client(rng)
-        name = rng.choice(PROVIDED)
+        name, write = rng.choice(PROVIDED), rng.random() < 0.3
         if not client or name in self.model.names:
             return
 
         def act(result):
             version = self.model.names.get(name, [None])[0]
             if not isinstance(result, RpcError):
-                self.opened(client, result, version)
-            elif result.kind not in SCARCE and not (version is None and name in self.declined):
+                (self.writing if write else self.opened)(client, result, version)
+            elif version is None:
+                if result.kind not in SCARCE and name not in self.declined:
+                    raise Difference(f"{name}: {result}")
+            elif result.kind not in SCARCE and not (write and (
+                    result.kind == "unsupported" and not version.live
+                    or result.kind == "denied" and not self.model.may(client, version, 2))):
                 raise Difference(f"{name}: {result}")
 
-        self.say(f"{self.who(client)} waits for {name}")
-        ident = client.request("open", name=name, wait_ms=LONG)
+        self.say(f"{self.who(client)} waits for {name}{', to write it' if write else ''}")
+        ident = client.request("open", name=name, wait_ms=LONG, **({"access": "write"} if write else {}))
         client.waits.append(Waiting(client, ident, "name", name, act))
         self.look_for_providers()
 
@@ -621,10 +637,13 @@ class Steps:
         if rng.random() < 0.3:
             self.decline(client, name)
             return
-        lease = self.create_it(client, rng, name, 3000, replace=True, evict="spill", mode=0o644)
-        if lease and self.seal_it(client, rng, lease, True):
-            client.wanted.pop(name, None)
-            self.asked.pop(name, None)
+        live = rng.random() < 0.3
+        lease = self.create_it(client, rng, name, 3000, live=live, replace=True, evict="spill",
+                               mode=rng.choice([0o644, 0o666]))
+        if lease and live and rng.random() < 0.5:
+            self.release_it(client, lease)
+        elif lease and not live:
+            self.seal_it(client, rng, lease, True)
 
     def decline(self, client, name):
         waits = [w for c in self.clients for w in c.waits if w.kind == "name" and w.name == name]
