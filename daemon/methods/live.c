@@ -111,8 +111,6 @@ int gb_live_open(struct gb_call *call, struct gb_object *object, bool exclusive,
     if (!*lease)
         return gb_call_no_memory(call);
     call->session->unsealed++;
-    if (exclusive)
-        gb_lease_claim(*lease, true);
     return 0;
 }
 

@@ -129,6 +129,8 @@ static int open_one(struct gb_call *call, const struct open_params *params,
     /* Last, since the segments count as given from now on, and must be sent. */
     r = gb_segments_add(call, segments, object->storage, write ? GB_ACCESS_WRITE : GB_ACCESS_READ,
                         all);
+    if (r == 0 && params->exclusive)
+        gb_lease_claim(*lease, true);
     if (r == 0)
         tell_resumed(call, params->lease, object);
     if (r == 0 && !write && !params->own) {

@@ -324,4 +324,30 @@ TEST_WITH(test_a_claim_outlasts_its_connection, NULL, end)
     expect(other, CALL("stat", "\"name\":\"a\",\"why\":true"), "\"left\":true");
 }
 
+/* A claim that is refused, since its segment cannot be sent, leaves the generation as it was. */
+TEST_WITH(test_a_refused_claim_has_no_generation, NULL, end)
+{
+    struct peer *writer, *other;
+    struct gb_stock *stock;
+    uint64_t most;
+
+    begin("host:8M", NULL);
+    writer = connect_as(1001);
+    other = connect_as(1001);
+    expect(writer,
+           CALL("create", "\"name\":\"a\",\"live\":true,"
+                          "\"layout\":{\"kind\":\"bytes\",\"bytes\":64}"),
+           "\"lease\":1");
+    expect(writer, CALL("release", "\"lease\":1"), "\"result\":{}");
+    expect(other, CLAIM("a"), "\"generation\":1");
+    expect(other, CALL("release", "\"lease\":2"), "\"result\":{}");
+    expect(other, CALL("unmap", "\"segments\":[1]"), "\"result\":{}");
+    stock = &inside.server.store.users.stocks[GB_STOCK_OPEN];
+    most = stock->most;
+    stock->most = stock->used;
+    expect(other, CLAIM("a"), "\"limit\"");
+    stock->most = most;
+    expect(other, CLAIM("a"), "\"generation\":2");
+}
+
 RUN_TESTS(NULL, NULL)
