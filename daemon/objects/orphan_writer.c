@@ -378,6 +378,7 @@ int gb_orphan_writer_resume(struct gb_lease *lease, const struct gb_returning *r
     process->asked--;
     returning->holder->started = process->started;
     gb_lease_move(process->registry, lease, returning->holder);
+    gb_storage_changed(lease->object->storage); /* the journal has the session's number */
     if (orphan->holder.count == 0)
         free_orphan(orphan);
     return 0;

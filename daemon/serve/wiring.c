@@ -301,14 +301,15 @@ static int open_listener(struct gb_server *server, struct gb_error *error)
     return gb_listener_open(&server->listener, server->config->socket, server->config->mode, error);
 }
 
-/* After a crash the numbers of events leap, which tells clients that they have missed some. They
-   begin at the time in microseconds, which is more than the events of any earlier daemon. */
+/* After a crash the numbers of events leap, which tells clients that they have missed some, and
+   those of sessions, by which a process that comes back names its former one. They begin at the
+   time in microseconds, which is more than the events or sessions of any earlier daemon. */
 static void go_on_counting(struct gb_server *server)
 {
     if (server->state.grace_until == 0)
         return;
     server->metrics.crashes_survived = 1;
-    server->seq = (uint64_t)gb_wall_ms() * 1000;
+    server->seq = server->next_session = (uint64_t)gb_wall_ms() * 1000;
 }
 
 /* Does not begin with so few descriptors that one user could keep another from having any: beside

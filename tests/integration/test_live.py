@@ -447,6 +447,37 @@ def test_a_connection_whose_process_has_ended(daemon, reaped):
     peer.call("release", lease=claim(peer, wait_ms=60000)["lease"])
 
 
+@pytest.mark.host_only("the driver's own memory does not outlive it by itself")
+# RELIABILITY.md: The daemon ends 11
+def test_sessions_are_not_taken_for_one_another(supervised):  # noqa: F811
+    """A process that comes back names its former session: what it had in others stays, whichever daemon served them."""
+    daemon = supervised()
+    peer = daemon.connect()
+    first = peer.call("hello", protocol=1)
+    for name in ("pool", "other"):
+        peer.call("release", lease=make(peer, name)["lease"])
+    held = claim(peer)
+    claim(peer, "other")
+    peer.socket.close()
+    back = daemon.connect()
+    one = {"name": "pool", "version": held["object"]["version"], "write": True}
+    resume = {"instance": first["instance"], "objects": [one], "session": first["session"]}
+    second = back.call("hello", protocol=1, resume=resume)
+    assert second["resumed"] != [None] and writers(back, "other") == []
+    daemon.crash()
+    beside = daemon.connect()  # another session of this process, which has a number of its own
+    third = beside.call("hello", protocol=1)
+    assert third["session"] > second["session"]
+    beside.close()
+    for number in (third["session"], first["session"]):
+        with Peer(daemon.path) as again:
+            again.call("hello", protocol=1, resume={**resume, "objects": [], "session": number})
+            assert writers(again) == [(os.getpid(), True, True)]
+    with Peer(daemon.path) as again:
+        again.call("hello", protocol=1, resume={**resume, "objects": [], "session": second["session"]})
+        assert writers(again) == []
+
+
 def commanded(peer):
     """A child's work: claims, and releases or hangs up when it is told to."""
     held = claim(peer, wait_ms=60000)
