@@ -35,15 +35,11 @@ int gb_live_check(struct gb_call *call, const struct gb_create_params *params)
 static int know_process(struct gb_call *call)
 {
     struct gb_session *session = call->session;
-    int r = 0;
 
     if (session->orphan)
         return gb_orphan_writer_check(session->orphan, &call->error);
-    r = gb_orphan_writer_new(&call->server->registry, session->conn.fd, session->pid, session->user,
-                             &session->orphan, &call->error);
-    if (r == 0)
-        session->holder.started = session->orphan->holder.started;
-    return r;
+    return gb_orphan_writer_new(&call->server->registry, session->conn.fd, &session->holder,
+                                &session->orphan, &call->error);
 }
 
 int gb_live_may_write(struct gb_call *call, const struct gb_object *object)
@@ -116,11 +112,7 @@ int gb_live_open(struct gb_call *call, struct gb_object *object, bool exclusive,
 
 static struct gb_returning returning(struct gb_session *session, uint64_t former)
 {
-    return (struct gb_returning){.user = session->user,
-                                 .pid = session->pid,
-                                 .session = former,
-                                 .holder = &session->holder,
-                                 .orphan = &session->orphan};
+    return (struct gb_returning){&session->holder, &session->orphan, former};
 }
 
 struct gb_lease *gb_live_resume(struct gb_call *call, const struct gb_string *name,

@@ -10,8 +10,11 @@
 
 /* Leases of a process that are ended at a time. */
 #define SLICE 64
-/* Between two attempts to watch a process. */
-#define WATCH_MS 100
+/* The most leases on objects that are looked at to tell which a returning process writes. */
+#define LOOK_LIMIT 8192u
+/* The most processes that could not be watched and are tried again at a time. */
+#define WATCH_MOST 16u
+#define WATCH_MS 20
 
 /* ---- processes ---- */
 
@@ -112,14 +115,19 @@ static struct gb_orphan_writer *orphan_of(struct gb_holder *holder)
 }
 
 /* NULL if memory is out. */
-static struct gb_orphan_writer *new_orphan(struct gb_writer_process *process)
+static struct gb_orphan_writer *new_orphan(struct gb_writer_process *process, uint64_t session)
 {
     struct gb_orphan_writer *orphan = calloc(1, sizeof(*orphan));
 
-    if (!orphan)
+    if (!orphan ||
+        !gb_hash_insert(&process->registry->orphan_writers, &orphan->link, gb_hash_id(session))) {
+        free(orphan);
         return NULL;
+    }
     process->references++;
+    process->charge.user->writers++;
     orphan->process = process;
+    orphan->holder.session = session;
     orphan->holder.orphan = true;
     orphan->holder.pid = process->pid;
     orphan->holder.started = process->started;
@@ -127,10 +135,29 @@ static struct gb_orphan_writer *new_orphan(struct gb_writer_process *process)
     return orphan;
 }
 
+/* That a process has, or had, in that session; NULL: none. */
+static struct gb_orphan_writer *find_orphan(const struct gb_writer_process *process,
+                                            uint64_t session)
+{
+    for (struct gb_hash_link *link =
+             gb_hash_first(&process->registry->orphan_writers, gb_hash_id(session));
+         link; link = gb_hash_next(link)) {
+        struct gb_orphan_writer *orphan = GB_CONTAINER(link, struct gb_orphan_writer, link);
+
+        if (orphan->process == process && orphan->holder.session == session)
+            return orphan;
+    }
+    return NULL;
+}
+
 static void free_orphan(struct gb_orphan_writer *orphan)
 {
-    gb_list_remove(&orphan->link);
-    unref_process(orphan->process);
+    struct gb_writer_process *process = orphan->process;
+
+    gb_hash_remove(&process->registry->orphan_writers, &orphan->link);
+    gb_list_remove(&orphan->of_process);
+    process->charge.user->writers--;
+    unref_process(process);
     free(orphan->client);
     free(orphan);
 }
@@ -161,34 +188,46 @@ static int read_start(int fd, pid_t pid, uint64_t *started, struct gb_error *err
                    (int)pid);
 }
 
-int gb_orphan_writer_new(struct gb_registry *registry, int socket, pid_t pid, struct gb_user *user,
+/* Whether the user may have one more, with a descriptor if its process is new. */
+static int may_write(const struct gb_user *user, bool is_new, struct gb_error *error)
+{
+    uint64_t most = user->quota->most[GB_QUOTA_SESSIONS];
+
+    if (user->writers >= most)
+        return gb_fail_limit(
+            error, "user_sessions", (long long)most,
+            "sessions of a user that write live memory, with those that have ended "
+            "while their process has not");
+    return is_new ? gb_user_may_take(user, GB_STOCK_OPEN, 1, error) : 0;
+}
+
+int gb_orphan_writer_new(struct gb_registry *registry, int socket, struct gb_holder *holder,
                          struct gb_orphan_writer **out, struct gb_error *error)
 {
     struct gb_writer_process *process;
     struct gb_orphan_writer *orphan;
-    uint64_t started;
-    int fd = gb_process_of(socket, pid), r;
+    int fd = gb_process_of(socket, holder->pid), r;
 
     if (fd < 0)
-        return errno == ESRCH ? fail_exited(pid, error)
+        return errno == ESRCH ? fail_exited(holder->pid, error)
                               : gb_fail_errno(error, "cannot watch the process that would write");
-    r = read_start(fd, pid, &started, error);
-    process = r == 0 ? find_process(registry, user, pid, started) : NULL;
-    if (r == 0 && !process) {
-        r = gb_user_may_take(user, GB_STOCK_OPEN, 1, error);
-        if (r == 0 && !(process = new_process(registry, user, pid, started)))
-            r = gb_fail_memory(error);
-    }
+    r = read_start(fd, holder->pid, &holder->started, error);
+    process = r == 0 ? find_process(registry, holder->user, holder->pid, holder->started) : NULL;
+    if (r == 0)
+        r = may_write(holder->user, !process, error);
+    if (r == 0 && !process &&
+        !(process = new_process(registry, holder->user, holder->pid, holder->started)))
+        r = gb_fail_memory(error);
     if (r < 0) {
         close(fd);
         return r;
     }
     process->references++;
-    orphan = new_orphan(process);
+    orphan = new_orphan(process, holder->session);
     if (process->fd >= 0)
         close(fd);
     else if (watch(process, fd) < 0 && orphan)
-        r = gb_fail_errno(error, "cannot watch the process %d", (int)pid);
+        r = gb_fail_errno(error, "cannot watch the process %d", (int)holder->pid);
     if (!orphan)
         r = gb_fail_memory(error);
     else if (r < 0)
@@ -199,25 +238,19 @@ int gb_orphan_writer_new(struct gb_registry *registry, int socket, pid_t pid, st
     return r;
 }
 
-int gb_orphan_writer_check(struct gb_orphan_writer *orphan, struct gb_error *error)
+int gb_orphan_writer_check(const struct gb_orphan_writer *orphan, struct gb_error *error)
 {
-    struct gb_writer_process *process = orphan->process;
-    int fd;
+    const struct gb_writer_process *process = orphan->process;
 
-    if (process->fd < 0) {
-        fd = gb_process_find(process->pid, process->started);
-        if ((fd < 0 && errno != ESRCH) || (fd >= 0 && watch(process, fd) < 0))
-            return gb_fail_errno(error, "cannot watch the process %d", (int)process->pid);
-    }
-    return process->fd < 0 || gb_process_has_exited(process->fd) ? fail_exited(process->pid, error)
-                                                                 : 0;
+    return process->fd >= 0 && gb_process_has_exited(process->fd) ? fail_exited(process->pid, error)
+                                                                  : 0;
 }
 
 static void follow(struct gb_orphan_writer *orphan)
 {
     struct gb_writer_process *process = orphan->process;
 
-    gb_list_append(&process->orphans, &orphan->link);
+    gb_list_append(&process->orphans, &orphan->of_process);
     if (process->fd >= 0)
         await(process, EPOLL_CTL_MOD); /* it may have ended before, and have been told */
     else
@@ -230,7 +263,6 @@ void gb_orphan_writer_follow(struct gb_orphan_writer *orphan, struct gb_holder *
 
     orphan->client = client;
     orphan->holder.client = client;
-    orphan->holder.session = from->session;
     if (process->fd < 0 || !gb_process_has_exited(process->fd))
         GB_LIST_EACH(&from->leases, struct gb_lease, lease, of_holder) {
             if (gb_list_linked(&lease->of_writing))
@@ -274,22 +306,6 @@ static int restore_process(struct gb_registry *registry, const struct gb_live_wr
     return r;
 }
 
-/* The orphan writer of a session of an earlier daemon. NULL if memory is out. */
-static struct gb_orphan_writer *restore_orphan(struct gb_writer_process *process, uint64_t session)
-{
-    struct gb_orphan_writer *orphan;
-
-    GB_LIST_EACH(&process->orphans, struct gb_orphan_writer, one, link)
-        if (one->holder.session == session)
-            return one;
-    orphan = new_orphan(process);
-    if (orphan) {
-        orphan->holder.session = session;
-        follow(orphan);
-    }
-    return orphan;
-}
-
 int gb_orphan_writer_restore(struct gb_registry *registry, const struct gb_live_writer *writer,
                              struct gb_object *object, uint64_t now_ms)
 {
@@ -300,7 +316,11 @@ int gb_orphan_writer_restore(struct gb_registry *registry, const struct gb_live_
 
     if (!process)
         return r;
-    orphan = restore_orphan(process, writer->session);
+    orphan = find_orphan(process, writer->session);
+    if (!orphan && (orphan = new_orphan(process, writer->session)))
+        follow(orphan);
+    if (writer->session > registry->last_session)
+        registry->last_session = writer->session;
     if (orphan)
         lease = gb_lease_new(registry, object, &orphan->holder, true, now_ms);
     if (lease && writer->exclusive)
@@ -329,7 +349,8 @@ static int is_same(const struct gb_writer_process *process)
 static int find_returning(const struct gb_registry *registry, const struct gb_returning *returning,
                           struct gb_writer_process **out)
 {
-    uint64_t hash = gb_hash_id((uint64_t)returning->pid);
+    const struct gb_holder *holder = returning->holder;
+    uint64_t hash = gb_hash_id((uint64_t)holder->pid);
     int r = 0;
 
     *out = NULL;
@@ -337,7 +358,7 @@ static int find_returning(const struct gb_registry *registry, const struct gb_re
          link = gb_hash_next(link)) {
         struct gb_writer_process *process = GB_CONTAINER(link, struct gb_writer_process, link);
 
-        if (process->pid == returning->pid && process->charge.user == returning->user &&
+        if (process->pid == holder->pid && process->charge.user == holder->user &&
             (r = is_same(process)) != 0)
             *out = process;
     }
@@ -356,7 +377,7 @@ int gb_orphan_writer_lease(const struct gb_registry *registry, const struct gb_r
 
         if (orphan_of(lease->holder)->process == process && object->name_length == name->length &&
             memcmp(object->name, name->text, name->length) == 0 &&
-            (!found || lease->holder->session == returning->session))
+            (!found || lease->holder->session == returning->former))
             found = lease;
     }
     if (!found)
@@ -372,7 +393,7 @@ int gb_orphan_writer_resume(struct gb_lease *lease, const struct gb_returning *r
     struct gb_writer_process *process = orphan->process;
 
     if (!*returning->orphan)
-        *returning->orphan = new_orphan(process);
+        *returning->orphan = new_orphan(process, returning->holder->session);
     if (!*returning->orphan)
         return GPUBUF_E_NO_MEMORY;
     process->asked--;
@@ -384,39 +405,32 @@ int gb_orphan_writer_resume(struct gb_lease *lease, const struct gb_returning *r
     return 0;
 }
 
-static bool writes(const struct gb_holder *holder, const struct gb_object *object)
+/* Whether the holder writes the object; true if `left` more leases do not tell. */
+static bool writes(const struct gb_holder *holder, const struct gb_object *object, unsigned *left)
 {
-    GB_LIST_EACH(&object->live.writing, const struct gb_lease, lease, of_writing)
-        if (lease->holder == holder)
+    GB_LIST_EACH(&object->live.writing, const struct gb_lease, lease, of_writing) {
+        if (*left == 0 || lease->holder == holder)
             return true;
+        --*left;
+    }
     return false;
 }
 
-static void end_rest(struct gb_orphan_writer *orphan, const struct gb_holder *present)
+void gb_orphan_writers_end_rest(struct gb_registry *registry, const struct gb_returning *returning)
 {
-    struct gb_registry *registry = orphan->process->registry;
+    struct gb_writer_process *process;
+    struct gb_orphan_writer *orphan;
+    unsigned left = LOOK_LIMIT;
 
+    if (find_returning(registry, returning, &process) < 0 || process->asked > 0 ||
+        !(orphan = find_orphan(process, returning->former)) || !gb_list_linked(&orphan->of_process))
+        return;
     GB_LIST_EACH(&orphan->holder.leases, struct gb_lease, lease, of_holder) {
-        if (!writes(present, lease->object))
+        if (!writes(returning->holder, lease->object, &left))
             gb_lease_end(registry, lease);
     }
     if (orphan->holder.count == 0)
         free_orphan(orphan);
-}
-
-void gb_orphan_writers_end_rest(const struct gb_registry *registry,
-                                const struct gb_returning *returning)
-{
-    struct gb_writer_process *process;
-
-    if (find_returning(registry, returning, &process) < 0 || process->asked > 0)
-        return;
-    process->references++;
-    GB_LIST_EACH(&process->orphans, struct gb_orphan_writer, orphan, link) {
-        if (orphan->holder.session == returning->session)
-            end_rest(orphan, returning->holder);
-    }
-    unref_process(process);
 }
 
 /* ---- processes that have exited ---- */
@@ -429,7 +443,7 @@ static bool end_some(struct gb_writer_process *process)
     bool more;
 
     process->references++;
-    GB_LIST_EACH(&process->orphans, struct gb_orphan_writer, orphan, link) {
+    GB_LIST_EACH(&process->orphans, struct gb_orphan_writer, orphan, of_process) {
         most -= gb_holder_end_some(process->registry, &orphan->holder, true, most);
         if (orphan->holder.count > 0)
             break;
@@ -452,19 +466,22 @@ void gb_orphan_writers_end_exited(struct gb_registry *registry)
 
 void gb_orphan_writers_watch(struct gb_registry *registry, uint64_t now_ms)
 {
-    struct gb_link list = {NULL};
+    struct gb_link *list = &registry->unwatched_writers;
+    const struct gb_link *last = gb_list_last(list);
 
-    registry->watch_at = UINT64_MAX;
-    gb_list_move(&registry->unwatched_writers, &list);
-    while (!gb_list_empty(&list)) {
+    registry->watch_at = gb_list_empty(list) ? UINT64_MAX : now_ms + WATCH_MS;
+    for (unsigned i = 0; i < WATCH_MOST && !gb_list_empty(list); i++) {
         struct gb_writer_process *process =
-            GB_CONTAINER(list.next, struct gb_writer_process, unwatched);
+            GB_CONTAINER(list->next, struct gb_writer_process, unwatched);
+        bool all = &process->unwatched == last;
         int fd = gb_process_find(process->pid, process->started);
         bool over = fd < 0 && errno == ESRCH;
 
         gb_list_remove(&process->unwatched);
         if (over ? end_some(process) : fd < 0 || watch(process, fd) < 0)
             put_off_watching(process, over ? now_ms : now_ms + WATCH_MS);
+        if (all)
+            return;
     }
 }
 

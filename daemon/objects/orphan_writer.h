@@ -35,20 +35,21 @@ struct gb_writer_process {
 };
 
 struct gb_orphan_writer {
-    struct gb_link link;               /* in its process' list, once its session has ended */
+    struct gb_hash_link link;          /* by the session's number */
+    struct gb_link of_process;         /* in its list, once its session has ended */
     struct gb_writer_process *process; /* counted */
     struct gb_holder holder;           /* of the leases that its session left */
     char *client;                      /* as the session's; owned */
 };
 
-/* Makes one for a session of the user that the socket, connected by `pid`, is of. GPUBUF_E_SYSTEM,
-   GPUBUF_E_LIMIT, GPUBUF_E_NO_MEMORY; GPUBUF_E_UNSUPPORTED: that process has exited, or cannot be
-   told from later ones, since it is in another pid namespace. */
-int gb_orphan_writer_new(struct gb_registry *registry, int socket, pid_t pid, struct gb_user *user,
+/* Makes one for a session whose socket and holder these are. A user may have as many as sessions.
+   GPUBUF_E_SYSTEM, GPUBUF_E_LIMIT, GPUBUF_E_NO_MEMORY; GPUBUF_E_UNSUPPORTED: the process that
+   connected has exited, or cannot be told from later ones, since it is in another pid namespace. */
+int gb_orphan_writer_new(struct gb_registry *registry, int socket, struct gb_holder *holder,
                          struct gb_orphan_writer **orphan, struct gb_error *error);
-/* Whether the end of its process will be seen, so that it may have more leases. GPUBUF_E_SYSTEM;
-   GPUBUF_E_UNSUPPORTED: the process has exited, and another one has its connection. */
-int gb_orphan_writer_check(struct gb_orphan_writer *orphan, struct gb_error *error);
+/* GPUBUF_E_UNSUPPORTED: its process has exited, and another one has its connection, whose end would
+   not be seen. */
+int gb_orphan_writer_check(const struct gb_orphan_writer *orphan, struct gb_error *error);
 /* The session has ended: the orphan writer takes its leases for writing live memory, unless the
    process has exited, and then is freed with the last of them. `client` is taken over. */
 void gb_orphan_writer_follow(struct gb_orphan_writer *orphan, struct gb_holder *from, char *client);
@@ -57,13 +58,11 @@ void gb_orphan_writer_follow(struct gb_orphan_writer *orphan, struct gb_holder *
 int gb_orphan_writer_restore(struct gb_registry *registry, const struct gb_live_writer *writer,
                              struct gb_object *object, uint64_t now_ms);
 
-/* The process that comes back for leases: it, or the daemon, lost its connection. */
+/* A session whose process comes back for leases: it, or the daemon, lost its connection. */
 struct gb_returning {
-    const struct gb_user *user;
-    pid_t pid;
-    uint64_t session;                 /* the former one; 0: not said */
-    struct gb_holder *holder;         /* of the present one */
-    struct gb_orphan_writer **orphan; /* of the present one; made if it has none */
+    struct gb_holder *holder;
+    struct gb_orphan_writer **orphan; /* made if it has none */
+    uint64_t former;                  /* its former session; 0: not said */
 };
 
 /* The lease for writing that the process had, if an orphan writer has it: of the former session
@@ -75,9 +74,9 @@ int gb_orphan_writer_lease(const struct gb_registry *registry, const struct gb_r
 /* Moves the lease to the present session. GPUBUF_E_NO_MEMORY: nothing has changed. */
 int gb_orphan_writer_resume(struct gb_lease *lease, const struct gb_returning *returning);
 /* Ends the leases that are left of the former session: the process does not know of them. But not
-   those on objects that the present one writes, and none if one that it asked for is left. */
-void gb_orphan_writers_end_rest(const struct gb_registry *registry,
-                                const struct gb_returning *returning);
+   those on objects that the present one writes, none if one that it asked for is left, and only as
+   many as there is time for. */
+void gb_orphan_writers_end_rest(struct gb_registry *registry, const struct gb_returning *returning);
 
 /* Ends leases of processes that have exited; to be called when the registry's descriptor `exits`
    can be read. */

@@ -29,6 +29,7 @@ void gb_registry_end(struct gb_registry *registry)
     gb_names_end(&registry->names);
     gb_hash_end(&registry->leases);
     gb_hash_end(&registry->writers);
+    gb_hash_end(&registry->orphan_writers);
     gb_deadlines_end(&registry->deadlines);
 }
 

@@ -116,6 +116,9 @@ struct gb_registry {
     uint64_t private_names; /* of objects that not everybody may open */
     /* Processes that write live objects (orphan_writer.h). */
     struct gb_hash_table writers; /* struct gb_writer_process, by pid */
+    struct gb_hash_table
+        orphan_writers;    /* by session, with those of sessions that have not ended */
+    uint64_t last_session; /* of earlier daemons, as far as writers of theirs are known */
     struct gb_link writer_list, unwatched_writers;
     uint64_t watch_at; /* when to look for the unwatched ones again; UINT64_MAX: there are none */
     int exits;         /* an epoll set of the others, which can be read when one ends; not ours */

@@ -366,6 +366,8 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
                            server->instance, gb_now_ms(), error);
     if (r == 0 && server->spill.tiers[GB_TIER_DISK].capacity > 0)
         r = gb_state_clean_disk(&server->state, error);
+    /* No number is that of a session which left a writer. */
+    gb_raise_to(&server->next_session, server->registry.last_session + 1);
     if (r == 0)
         go_on_counting(server);
     return r;

@@ -71,6 +71,8 @@ struct gb_user {
     uint64_t pressed_ms[GB_DEVICES]; /* since when it is asked for its excess; 0: it is not */
     uint64_t past;                   /* a bit for each device on which it has an excess */
     uint64_t charges[GB_CHARGES];    /* of all its charges; its part of each stock's `used` */
+    uint64_t
+        writers;    /* sessions that write live memory, or have ended while their process has not */
     unsigned slots; /* of the object that lease.c looks at: its leases with a slot */
 };
 

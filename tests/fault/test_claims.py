@@ -24,16 +24,16 @@ def claim(peer, name, **params):
     return peer.call("open", name=name, access="write", exclusive=True, **params)
 
 
-def claimer(count):
+def claimer(count, prefix="pool/"):
     """A child's work: claims as many objects as `count` says. SIGUSR1 has it come back for them after a crash."""
     def work(peer):
         told = peer.call("hello", protocol=1)
         objects = []
         for i in range(count):
-            peer.call("release", lease=peer.call("create", name=f"pool/{i}", layout=bytes_layout(64), live=True,
+            peer.call("release", lease=peer.call("create", name=f"{prefix}{i}", layout=bytes_layout(64), live=True,
                                                  mode="0666")["lease"])
-            version = claim(peer, f"pool/{i}")["object"]["version"]
-            objects.append({"name": f"pool/{i}", "version": version, "write": True})
+            version = claim(peer, f"{prefix}{i}")["object"]["version"]
+            objects.append({"name": f"{prefix}{i}", "version": version, "write": True})
 
         def come_back(*_):
             back = come_back.peer = Peer(peer.socket.getpeername())
@@ -86,6 +86,29 @@ def nothing(daemon, shim):
 
 CASES = {"files": (64, 100, nothing), "many": (1024, 1000, nothing), "limit": (4096, 20, smaller_limit),
          "pidfd": (4096, 3, no_pidfd)}
+
+
+# RELIABILITY.md: The daemon ends 11
+def test_processes_that_cannot_be_watched(supervised, shim):  # noqa: F811
+    """More than are looked for at a time: each keeps its claim as long as it lives, and no longer."""
+    daemon = supervised(env=shim.environment())
+    holders = []
+    try:
+        for i in range(40):
+            holders.append(Child(daemon.path, claimer(1, f"{i}/")))
+        shim.fail("pidfd", errno.EMFILE, FOR_EVER)
+        daemon.crash()
+        with other_session(daemon) as peer:
+            for i in reversed(range(40)):
+                peer.error("timeout", "open", name=f"{i}/0", access="write", exclusive=True, wait_ms=1)
+                holders[i].kill()
+                claimed = claim(peer, f"{i}/0", wait_ms=60000)
+                assert claimed["generation"] == 2
+                peer.call("release", lease=claimed["lease"])
+        assert shim.failed("pidfd") > 0
+    finally:
+        for holder in holders:
+            holder.kill()
 
 
 @pytest.mark.parametrize("how", ["kill", "hand over"])

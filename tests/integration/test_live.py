@@ -478,6 +478,30 @@ def test_sessions_are_not_taken_for_one_another(supervised):  # noqa: F811
         assert writers(again) == []
 
 
+def test_sessions_that_leave_their_leases(daemon_factory):
+    """A process that writes in session after session, and hangs up, has no more of them than sessions."""
+    daemon = daemon_factory("--limit", "user_sessions=8")
+
+    def work(peer):
+        for count in range(100):
+            with Peer(daemon.path) as other:
+                try:
+                    other.call("open", name="pool", access="write")
+                except RpcError as error:
+                    return [count, error.kind, error.data["limit"]]
+
+    peer = daemon.connect()
+    peer.call("release", lease=make(peer)["lease"])
+    child = Child(daemon.path, work)
+    try:
+        assert child.result == [8 - 1, "limit", "user_sessions"]  # this process has written, too
+        assert writers(peer) == [(child.pid, False, True)] * 7
+        peer.error("timeout", "open", name="pool", access="write", exclusive=True, wait_ms=1)
+    finally:
+        child.kill()
+    peer.call("release", lease=claim(peer, wait_ms=60000)["lease"])
+
+
 def commanded(peer):
     """A child's work: claims, and releases or hangs up when it is told to."""
     held = claim(peer, wait_ms=60000)

@@ -684,7 +684,7 @@ static inline void inside_check(const struct inside *inside)
     DEMAND(count_leases(&count, &server->state.grace) == 0);
     GB_LIST_EACH(&server->registry.writer_list, struct gb_writer_process, process, of_all) {
         DEMAND(process->fd >= 0 || gb_list_linked(&process->unwatched));
-        GB_LIST_EACH(&process->orphans, struct gb_orphan_writer, orphan, link) {
+        GB_LIST_EACH(&process->orphans, struct gb_orphan_writer, orphan, of_process) {
             const struct gb_holder *left = &orphan->holder;
 
             DEMAND(left->count > 0 && count_leases(&count, left) == left->count);
