@@ -376,7 +376,9 @@ def test_no_daemon(ctl, tmp_path):
     for words in [("ls",), ("stat", "a"), ("show", "a"), ("get", "a"), ("rm", "a"), ("ps",), ("watch",), ("stats",), ("ping",),
                   ("ping", "--wait", "50ms"), ("put", "a", "/dev/null"), ("call", "list")]:
         assert nowhere in ctl.fails(NO_DAEMON, "--socket", nowhere, *words)
-    assert nowhere in ctl.fails(NO_DAEMON, "ls", "--socket", nowhere)
+    assert ctl.fails(NO_DAEMON, "ls", "--socket", nowhere) == (
+        f"gpubufctl: no daemon listens at {nowhere}: start one (gpubufd --supervise, or systemctl start gpubufd), or say "
+        "in GPUBUFD_SOCKET where one listens\n")
 
 
 def test_ping(ctl):

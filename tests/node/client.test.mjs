@@ -427,7 +427,12 @@ test('a closed client refuses', async () => {
 })
 
 test('connecting where nobody listens', async () => {
-  await assert.rejects(connect('/nonexistent/socket'), { name: 'ConnectError', kind: 'connect' })
+  await assert.rejects(connect('/nonexistent/socket'), {
+    name: 'ConnectError',
+    kind: 'connect',
+    message: /^no daemon listens at \/nonexistent\/socket: `npx gpubufd serve` in another terminal starts one, and connect/,
+  })
+  await assert.rejects(connect('localhost:6379'), { kind: 'connect', message: /^localhost:6379 is no address: / })
   await assert.rejects(connect(7), TypeError)
   await assert.rejects(connect({ socket: 7 }), TypeError)
   await assert.rejects(connect({ timeout: -1 }), RangeError)

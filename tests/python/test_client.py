@@ -686,6 +686,9 @@ class Lazy:
     (TypeError, lambda c: c.get_many("ab"), "names is 'ab': expected several"),
     (ConnectionError, lambda c: gpubufd.connect("/etc/passwd"),
      "cannot connect to the daemon at /etc/passwd: it is no socket"),
+    (ConnectionError, lambda c: gpubufd.connect("/no/s"), "no daemon listens at /no/s: gpubufd.connect(start=True) starts "
+     "one of your own, or `python -m gpubufd serve` in another terminal"),
+    (ConnectionError, lambda c: gpubufd.connect("localhost:6379"), "localhost:6379 is no address: gpubufd listens at a path"),
     (OSError, lambda c: c.load("/nothing.parquet"), "[Errno 2] No such file or directory: '/nothing.parquet'"),
     (OSError, lambda c: c.load(__file__[:-2] + "csv"), "[Errno 2]"),
 ])

@@ -102,7 +102,7 @@ def test_what_is_recognised(ctl, client):
     assert "--delimiter" in ctl("put", "x", "a.parquet", "-f", "parquet", "--delimiter", ";", status=USAGE)
     assert "needs --output" in ctl("get", "x", "-f", "arrow", status=USAGE)
     assert '"x"' in ctl("get", "x", "-o", "x.npz", status=FAILED)
-    assert "cannot connect" in ctl("-S", "/nonexistent/s", "get", "x", "-o", "x.npz", status=NO_DAEMON)
+    assert "no daemon listens at /nonexistent/s" in ctl("-S", "/nonexistent/s", "get", "x", "-o", "x.npz", status=NO_DAEMON)
 
 
 def test_lines_of_json(ctl, client):

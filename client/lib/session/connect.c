@@ -83,6 +83,31 @@ static bool is_transient(int error)
     return error == EAGAIN || error == EINTR;
 }
 
+/* Why nobody can be connected to at `path`, and what to do. */
+static int tell_unreachable(const char *path, int error)
+{
+    struct statx file; /* stat() is no function of older C libraries */
+    char reason[128];
+
+    if (error == ENOENT && strchr(path, ':'))
+        return gb_report_text(
+            NULL, GPUBUF_E_CONNECT,
+            "%s is no address: gpubufd listens at a path of this machine, such as "
+            "/run/gpubufd/gpubufd.sock",
+            path);
+    if (statx(AT_FDCWD, path, 0, STATX_TYPE, &file) == 0 && !S_ISSOCK(file.stx_mode))
+        return gb_report_text(NULL, GPUBUF_E_CONNECT,
+                              "cannot connect to the daemon at %s: it is no socket", path);
+    if (error == ENOENT || error == ECONNREFUSED)
+        return gb_report_text(
+            NULL, GPUBUF_E_CONNECT,
+            "no daemon listens at %s: start one (gpubufd --supervise, or systemctl "
+            "start gpubufd), or say in GPUBUFD_SOCKET where one listens",
+            path);
+    return gb_report_text(NULL, GPUBUF_E_CONNECT, "cannot connect to the daemon at %s: %s", path,
+                          strerror_r(error, reason, sizeof(reason)));
+}
+
 static int connect_socket(const char *path, int64_t deadline, int *out)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -111,12 +136,7 @@ static int connect_socket(const char *path, int64_t deadline, int *out)
         if (is_transient(error))
             return gb_report_text(NULL, GPUBUF_E_TIMEOUT,
                                   "%s: the daemon has not accepted the connection in time", path);
-        struct statx file; /* stat() is no function of older C libraries */
-        bool plain = statx(AT_FDCWD, path, 0, STATX_TYPE, &file) == 0 && !S_ISSOCK(file.stx_mode);
-        char reason[128];
-        return gb_report_text(
-            NULL, GPUBUF_E_CONNECT, "cannot connect to the daemon at %s: %s", path,
-            plain ? "it is no socket" : strerror_r(error, reason, sizeof(reason)));
+        return tell_unreachable(path, error);
     }
     *out = fd;
     return 0;

@@ -23,9 +23,13 @@ for (const [errno, kind] of Object.entries(kinds)) {
   byStatus.set(Number(errno), { type, kind })
 }
 
+const START = 'start one (gpubufd --supervise, or systemctl start gpubufd), or say in GPUBUFD_SOCKET where one listens'
+const NPX = '`npx gpubufd serve` in another terminal starts one, and connect({ socket }) finds one that listens elsewhere'
+
 /** The error of a negative status of the library. */
 function fromStatus (status, message) {
   const known = byStatus.get(status)
+  message = message?.replace(START, NPX)
   if (!known) return new GpubufError(message || `error ${status}`, 'unknown', status)
   return new known.type(message || known.kind, known.kind, status)
 }

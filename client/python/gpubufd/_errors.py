@@ -12,6 +12,8 @@ PARAMETERS = {"slice": "rows", "ttl_ms": "ttl", "wait_ms": "timeout", "prefix": 
 PHRASES = {
     "say replace to take its name": "pass replace=True to take its name",
     "; hello says what it can": "",
+    "start one (gpubufd --supervise, or systemctl start gpubufd), or say in GPUBUFD_SOCKET where one listens":
+        "gpubufd.connect(start=True) starts one of your own, or `python -m gpubufd serve` in another terminal",
     "create it with own": "put() it with own=True",
     "publish a copy with gpubuf_put_bytes or gpubuf_put_array": "put() publishes a copy",
     "; --tier makes one": "; the daemon makes one with its option --tier",
