@@ -591,6 +591,8 @@ struct gpubuf_create_options {
     enum gpubuf_scope scope;
     bool own;  /* a segment of its own, so that views can show it; costs up to 2 MiB */
     bool live; /* never sealed: others find, read and may write it at once (see live memory) */
+    const char *note; /* for programs of this user, whom alone it is told: up to 255 bytes of UTF-8;
+                         NULL: none. Of gpubuf_create alone */
 };
 
 /*
@@ -1118,6 +1120,8 @@ struct gpubuf_info {
     bool older;      /* not the current version, but can be opened by version or label */
     bool gone;       /* can no longer be opened; exists only for the sessions that hold it */
     enum gpubuf_scope scope;
+    char note[256]; /* from gpubuf_create, if the object is this user's; not in events about
+                       changes */
 };
 
 /* Describes an object without opening it. */

@@ -85,6 +85,8 @@ static void fill(struct gb_line *line, const cJSON *object)
     add_row(line, "version", "%" PRId64, gb_cjson_int_of(object, "version", 0));
     if (*gb_cjson_string_of(object, "label", ""))
         add_row(line, "label", "%s", gb_cjson_string_of(object, "label", ""));
+    if (*gb_cjson_string_of(object, "note", ""))
+        add_row(line, "note", "%s", gb_cjson_string_of(object, "note", ""));
     if (keep > 0)
         add_row(line, "keeps", "%" PRId64 " older version%s", keep, keep == 1 ? "" : "s");
     gb_writer_init(&layout, 0);

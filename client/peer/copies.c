@@ -39,38 +39,21 @@ bool gb_peer_copies_add(struct gb_peer_copies *copies, const char *name, uint64_
     return true;
 }
 
-#define MARK "copy of "
-#define BEFORE_MARK ", "
+#define NOTE "copy of %s, revision %" PRIu64
 
-void gb_peer_copies_label(char label[GB_PEER_COPY_LABEL], const char *own, const char *origin,
-                          uint64_t revision)
+void gb_peer_copies_note(char note[GB_PEER_COPY_NOTE], const char *origin, uint64_t revision)
 {
-    int length = own ? snprintf(label, GB_PEER_COPY_LABEL, "%s" BEFORE_MARK, own) : 0;
-    int room = length < GB_PEER_COPY_LABEL ? GB_PEER_COPY_LABEL - length : 0;
-
-    if (snprintf(room ? label + length : NULL, (size_t)room, MARK "%s, revision %" PRIu64, origin,
-                 revision) >= room)
-        gb_peer_copies_label(label, NULL, origin, revision);
+    snprintf(note, GB_PEER_COPY_NOTE, NOTE, origin, revision);
 }
 
-bool gb_peer_copies_read(const char *label, char origin[GB_PEER_NODE_BYTES], uint64_t *revision,
-                         size_t *own)
+bool gb_peer_copies_read(const char *note, char origin[GB_PEER_NODE_BYTES], uint64_t *revision)
 {
-    const char *mark = NULL, *next = label;
-    size_t before = strlen(BEFORE_MARK);
-    int end = 0;
+    char again[GB_PEER_COPY_NOTE];
 
-    while ((next = strstr(next, MARK)))
-        mark = next++;
-    if (!mark ||
-        sscanf(mark, MARK "%63[^,], revision %" SCNu64 "%n", origin, revision, &end) != 2 ||
-        mark[end])
+    if (sscanf(note, "copy of %63[^,], revision %" SCNu64, origin, revision) != 2)
         return false;
-    if (mark != label &&
-        ((size_t)(mark - label) < before || strncmp(mark - before, BEFORE_MARK, before) != 0))
-        return false;
-    *own = mark == label ? 0 : (size_t)(mark - label) - before;
-    return true;
+    gb_peer_copies_note(again, origin, *revision);
+    return strcmp(note, again) == 0;
 }
 
 void gb_peer_copies_end(struct gb_peer_copies *copies)

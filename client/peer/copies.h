@@ -1,7 +1,7 @@
 /*
- * Knows which objects of this machine's daemon are copies, and the revision of each. A copy's label
- * says so, too, and so a peer that starts knows the copies of the one before: an object of its own
- * user whose label ends in "copy of NODE, revision N" is a copy. Nobody else can make one.
+ * Knows which objects of this machine's daemon are copies, and the revision of each. The daemon has
+ * a note of it with each copy, and so a peer that starts knows the copies of the one before. Nobody
+ * but its own user can make such a note, or is told of one.
  */
 #ifndef GB_PEER_COPIES_H
 #define GB_PEER_COPIES_H
@@ -15,8 +15,7 @@ struct gb_peer_copy {
     char origin[GB_PEER_NODE_BYTES];
 };
 
-/* Bytes of a copy's label, and of where it is from. */
-enum { GB_PEER_COPY_LABEL = 256 };
+enum { GB_PEER_COPY_NOTE = 128 }; /* bytes of a copy's note */
 
 struct gb_peer_copies {
     void *tree; /* by name (tree.h) */
@@ -26,12 +25,9 @@ struct gb_peer_copies {
 /* Replaces a copy of the same name. False: out of memory. */
 bool gb_peer_copies_add(struct gb_peer_copies *copies, const char *name, uint64_t version,
                         const char *origin, uint64_t revision);
-/* The label of a copy: the origin's own (NULL: none), if there is room for it, and the mark. */
-void gb_peer_copies_label(char label[GB_PEER_COPY_LABEL], const char *own, const char *origin,
-                          uint64_t revision);
-/* Reads the mark. False: there is none. `own`: the length of the origin's own label; 0: none. */
-bool gb_peer_copies_read(const char *label, char origin[GB_PEER_NODE_BYTES], uint64_t *revision,
-                         size_t *own);
+/* Writes the note of a copy, and reads one. False: the note says something else. */
+void gb_peer_copies_note(char note[GB_PEER_COPY_NOTE], const char *origin, uint64_t revision);
+bool gb_peer_copies_read(const char *note, char origin[GB_PEER_NODE_BYTES], uint64_t *revision);
 const struct gb_peer_copy *gb_peer_copies_find(const struct gb_peer_copies *copies,
                                                const char *name);
 void gb_peer_copies_remove(struct gb_peer_copies *copies, const char *name);

@@ -335,7 +335,7 @@ static void create(struct gb_peer_fetch *fetch)
     const struct gb_peer_granted *granted = &fetch->granted;
     bool on_gpu = strcmp(granted->device.text, "gpu") == 0 && options->gpu;
     struct gpubuf_layout_spec spec;
-    char label[GB_PEER_COPY_LABEL];
+    char note[GB_PEER_COPY_NOTE];
     struct gpubuf_create_options create = {
         .size = sizeof(create),
         .device = on_gpu ? options->gpu : "host",
@@ -343,10 +343,11 @@ static void create(struct gb_peer_fetch *fetch)
         .ttl_ms = (int64_t)options->copy_seconds * 1000,
         .evict = GPUBUF_EVICT_DROP,
         .wait_ms = WAIT_MS,
-        .label = label,
+        .label = granted->label.text,
+        .note = note,
     };
 
-    gb_peer_copies_label(label, granted->label.text, fetch->origin, fetch->revision);
+    gb_peer_copies_note(note, fetch->origin, fetch->revision);
     int r = gb_layout_spec(&granted->layout, &fetch->pool, &spec) ? 0 : GPUBUF_E_NO_MEMORY;
     fetch->step = GB_PEER_FETCH_CREATING;
     fetch->pending++;

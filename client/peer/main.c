@@ -65,11 +65,10 @@ static void adopt_copy(struct peer *peer, const struct gpubuf_info *info)
 {
     char origin[GB_PEER_NODE_BYTES];
     uint64_t revision;
-    size_t own;
 
     if (!peer->synced && info->uid == geteuid() && info->scope == GPUBUF_SCOPE_LOCAL &&
         !gb_peer_copies_find(&peer->copies, info->name) &&
-        gb_peer_copies_read(info->label, origin, &revision, &own))
+        gb_peer_copies_read(info->note, origin, &revision))
         (void)gb_peer_copies_add(&peer->copies, info->name, info->version, origin, revision);
 }
 

@@ -238,20 +238,6 @@ static void on_word(void *user, const struct gb_peer_word *word, const struct gb
     end_request(request);
 }
 
-/* The label that the origin has given the object: a copy's also says that it is one. */
-static void write_label(struct gb_writer *writer, const struct gb_peer_session *session,
-                        const struct gb_peer_described *described)
-{
-    size_t length = described->label.text ? described->label.length : 0;
-    char origin[GB_PEER_NODE_BYTES];
-    uint64_t revision;
-
-    if (length && copy_of(session, described))
-        (void)gb_peer_copies_read(described->label.text, origin, &revision, &length);
-    if (length)
-        gb_write_pattern(writer, ",'label':%.*s", (int)length, described->label.text);
-}
-
 static void grant(struct request *request)
 {
     struct gb_peer_session *session = request->session;
@@ -279,7 +265,8 @@ static void grant(struct request *request)
     gb_write_pattern(&writer, "{'lease':%" PRIu64 ",'device':%s,'mode':%u,'content':%" PRIu64,
                      lease->id, gb_is_host(described->device.text) ? "host" : "gpu",
                      gb_peer_described_mode(described), lease->content.bytes);
-    write_label(&writer, session, described);
+    if (described->label.text)
+        gb_write_pattern(&writer, ",'label':%s", described->label.text);
     GB_WRITE_LITERAL(&writer, ",\"layout\":");
     gb_write_text(&writer, lease->layout);
     gb_write_char(&writer, '}');

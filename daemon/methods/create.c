@@ -9,6 +9,7 @@ static const struct gb_field create_fields[] = {
     GB_FIELD(struct gb_create_params, final, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct gb_create_params, own, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct gb_create_params, brief, GB_FIELD_BOOL, 0, 0, 0),
+    GB_FIELD(struct gb_create_params, note, GB_FIELD_STRING, 0, 0, GB_LIMIT(label_bytes)),
 };
 
 /* Turns a buffer's offset from the storage's start into one in its segment. */

@@ -121,7 +121,9 @@ static void write_one(struct gb_call *call, const struct gb_object *object, bool
         return;
     if ((*count)++ > 0)
         gb_write_char(call->writer, ',');
-    gb_object_write(call->writer, object, GB_WITH_IDLE | (placements ? GB_WITH_PLACES : 0),
+    gb_object_write(call->writer, object,
+                    GB_WITH_IDLE | (placements ? GB_WITH_PLACES : 0) |
+                        gb_object_note_for(object, call->session->user),
                     call->server->registry.now_ms);
 }
 

@@ -9,20 +9,9 @@
 #include "daemon/methods/task.h"
 #include "daemon/objects/text.h"
 
-/* The label of the object that has the name, for those who may see it: that of another machine's
-   copy says that it is one. */
-static void write_label(const struct gb_call *call, const struct gb_object *object, char *text,
-                        size_t size)
-{
-    text[0] = '\0';
-    if (object->label.text && gb_session_may_read(call->session, object))
-        snprintf(text, size, " (its label: %.*s)", (int)object->label.length, object->label.text);
-}
-
 int gb_object_check_name(struct gb_call *call, const struct gb_string *name, bool replace)
 {
-    struct gb_object *former;
-    char label[2 * 255 + 32];
+    const struct gb_object *former;
     int r = gb_name_check(name->text, name->length, GB_PARAM("name"), &call->error);
 
     if (r < 0)
@@ -30,16 +19,13 @@ int gb_object_check_name(struct gb_call *call, const struct gb_string *name, boo
     former = gb_registry_find(&call->server->registry, name->text, name->length);
     if (!former)
         return 0;
-    write_label(call, former, label, sizeof(label));
     if (!gb_session_may_change(call->session, former))
-        return gb_call_fail_name(
-            call, GPUBUF_E_DENIED, name,
-            "\"%s\" is taken by an object of uid %u that you may not replace%s", name->text,
-            former->owner->uid, label);
+        return gb_call_fail_name(call, GPUBUF_E_DENIED, name,
+                                 "\"%s\" is taken by an object of uid %u that you may not replace",
+                                 name->text, former->owner->uid);
     if (!replace)
         return gb_call_fail_name(call, GPUBUF_E_EXISTS, name,
-                                 "\"%s\" exists%s; say replace to take its name", name->text,
-                                 label);
+                                 "\"%s\" exists; say replace to take its name", name->text);
     return 0;
 }
 
@@ -165,7 +151,9 @@ static int make(struct gb_call *call, const struct gb_creation *creation,
     object->evict = creation->evict;
     object->ttl_ms = (int64_t)params->ttl_ms;
     object->by_session = creation->search.placing.adoptions != NULL;
-    r = gb_object_title(call, object, &params->label, params->keep, &params->scope);
+    r = gb_object_set_note(object, &params->note, &call->error);
+    if (r == 0)
+        r = gb_object_title(call, object, &params->label, params->keep, &params->scope);
     if (r == 0)
         r = gb_object_render(object, call->layout, creation->named ? registry->next_version : 0,
                              call->text, &call->error);

@@ -8,7 +8,7 @@
 struct gb_create_params {
     struct gb_string name;
     struct gb_json layout, handles;
-    struct gb_string device, share, mode, evict, label, scope;
+    struct gb_string device, share, mode, evict, label, scope, note;
     bool replace, final, own, live, brief;
     uint64_t ttl_ms, wait_ms, keep;
 };

@@ -317,7 +317,9 @@ static int handle_stat(struct gb_call *call, const void *p)
         return r;
     gb_call_begin_result(call);
     GB_WRITE_LITERAL(call->writer, "{\"object\":");
-    gb_object_write(call->writer, object, GB_WITH_IDLE | (params->why ? 0 : GB_WITH_LAYOUT),
+    gb_object_write(call->writer, object,
+                    GB_WITH_IDLE | (params->why ? 0 : GB_WITH_LAYOUT) |
+                        gb_object_note_for(object, call->session->user),
                     call->server->registry.now_ms);
     if (params->why)
         write_why(call, object);

@@ -200,13 +200,14 @@ static void end_event(struct gb_watch *watch, struct gb_writer *writer)
     gb_shared_writer_return(writer);
 }
 
-/* Writes an event's text about an object; returns where `placements` begins in it. */
-static size_t write_text(struct gb_writer *writer, const struct gb_object *object)
+/* Writes an event's text about an object; returns where `placements` begins in it. `parts`:
+   GB_WITH_NOTE or 0. */
+static size_t write_text(struct gb_writer *writer, const struct gb_object *object, unsigned parts)
 {
     size_t placements;
 
     GB_WRITE_LITERAL(writer, ",\"object\":");
-    gb_object_write(writer, object, 0, 0);
+    gb_object_write(writer, object, parts, 0);
     placements = writer->length;
     GB_WRITE_LITERAL(writer, ",\"placements\":");
     gb_placements_write(writer, object);
@@ -264,7 +265,7 @@ void gb_watches_tell(struct gb_served *user, uint64_t until)
 static void note_news(struct gb_server *server, enum gb_event event, const struct gb_object *object)
 {
     struct gb_writer *writer = gb_shared_writer_take(&server->watches.text);
-    size_t placements = write_text(writer, object);
+    size_t placements = write_text(writer, object, 0); /* many are told */
     struct gb_news *news =
         writer->failed ? NULL : add_news(server, object->name_length + writer->length);
 
@@ -342,7 +343,7 @@ static void tell_of(struct gb_watch *watch, const struct gb_object *object)
 {
     struct gb_server *server = watch->session->server;
     struct gb_writer *text = gb_shared_writer_take(&server->watches.text);
-    size_t placements = write_text(text, object);
+    size_t placements = write_text(text, object, gb_object_note_for(object, watch->session->user));
     struct gb_writer *writer = begin_event(watch, GB_EVENT_SEALED, server->seq);
 
     gb_write(writer, text->data, watch->placements ? text->length : placements);

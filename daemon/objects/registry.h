@@ -88,11 +88,12 @@ struct gb_object {
     struct gb_first first; /* of its first buffer that has bytes; 0: none */
 
     /* The unchanging part of replies about it, rendered once: members without braces. Up to
-       `head_length` name, version, label and device; up to `brief_length` all but the layout
-       (lists, events); then `,"layout":{…}`. NULL until it is rendered. */
+       `note_length` the note, which its owner alone is told; up to `head_length` name, version,
+       label and device; up to `brief_length` all but the layout (lists, events); then
+       `,"layout":{…}`. NULL until it is rendered or has a note. */
     char *text;
     struct gb_string label; /* as JSON: in the text, or what the next text will have; NULL: none */
-    uint32_t head_length, brief_length;
+    uint32_t note_length, head_length, brief_length;
     size_t text_length;
 
     size_t name_length;

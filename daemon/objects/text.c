@@ -12,10 +12,13 @@ const char *const gb_evict_names[] = {
 #define LABEL ",\"label\":"
 #define KEEP ",\"keep\":"
 #define CLUSTER ",\"scope\":\"cluster\""
+#define NOTE "\"note\":"       /* before all others */
 #define HEAD_END ",\"share\":" /* follows the head: name, version, label, keep and device */
 
 static void write_fixed(struct gb_writer *writer, const struct gb_object *object, uint64_t version)
 {
+    if (object->note_length)
+        gb_write(writer, object->text, object->note_length);
     GB_WRITE_LITERAL(writer, "\"name\":");
     gb_write_string(writer, object->name, object->name_length);
     GB_WRITE_UINT(writer, ",\"version\":", version);
@@ -109,6 +112,37 @@ static void read_title(struct gb_object *object)
     object->label.length = (size_t)(end + 1 - object->label.text);
 }
 
+size_t gb_text_note(const char *text, size_t length)
+{
+    size_t at = strlen(NOTE);
+
+    if (length <= at || memcmp(text, NOTE, at) != 0)
+        return 0;
+    for (at++; at < length && text[at] != '"'; at++)
+        at += text[at] == '\\';
+    return at + 2 < length ? at + 2 : length; /* with its quote, and a comma */
+}
+
+int gb_object_set_note(struct gb_object *object, const struct gb_string *note,
+                       struct gb_error *error)
+{
+    struct gb_writer writer;
+    size_t length;
+
+    if (!note->length)
+        return 0;
+    gb_writer_init(&writer, 0);
+    GB_WRITE_LITERAL(&writer, NOTE);
+    gb_write_string(&writer, note->text, note->length);
+    gb_write_char(&writer, ',');
+    char *text = gb_writer_take(&writer, &length);
+    gb_writer_end(&writer);
+    if (!text)
+        return gb_fail_memory(error);
+    gb_object_set_text(object, text, length, length);
+    return 0;
+}
+
 void gb_object_set_text(struct gb_object *object, char *text, size_t length, size_t brief)
 {
     const char *head;
@@ -118,8 +152,10 @@ void gb_object_set_text(struct gb_object *object, char *text, size_t length, siz
     free(object->text);
     object->text = text;
     object->text_length = length;
+    size_t note = gb_text_note(text, brief);
+    object->note_length = (uint32_t)note;
     object->brief_length = (uint32_t)brief;
-    head = memmem(text, brief, HEAD_END, strlen(HEAD_END));
+    head = memmem(text + note, brief - note, HEAD_END, strlen(HEAD_END));
     object->head_length = (uint32_t)(head ? (size_t)(head - text) : brief);
     read_title(object);
 }
@@ -251,7 +287,7 @@ void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *o
                              const struct gb_user *reader)
 {
     gb_write_char(writer, '{');
-    gb_write(writer, object->text, object->head_length);
+    gb_write(writer, object->text + object->note_length, object->head_length - object->note_length);
     gb_write(writer, object->text + object->brief_length,
              object->text_length - object->brief_length);
     if (is_foreign(object, reader))
@@ -265,9 +301,11 @@ void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *o
 void gb_object_write(struct gb_writer *writer, const struct gb_object *object, unsigned parts,
                      uint64_t now_ms)
 {
+    size_t skip = parts & GB_WITH_NOTE ? 0 : object->note_length;
+
     gb_write_char(writer, '{');
-    gb_write(writer, object->text,
-             parts & GB_WITH_LAYOUT ? object->text_length : object->brief_length);
+    gb_write(writer, object->text + skip,
+             (parts & GB_WITH_LAYOUT ? object->text_length : object->brief_length) - skip);
     gb_write_text(writer, !object->version            ? ",\"state\":\"open\""
                           : gb_object_is_live(object) ? ",\"state\":\"live\""
                                                       : ",\"state\":\"sealed\"");

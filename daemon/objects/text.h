@@ -15,6 +15,12 @@
 
 /* Takes over a rendered text. */
 void gb_object_set_text(struct gb_object *object, char *text, size_t length, size_t brief);
+/* Gives an object that has neither text nor title yet a note, which stays with it.
+   GPUBUF_E_NO_MEMORY. */
+int gb_object_set_note(struct gb_object *object, const struct gb_string *note,
+                       struct gb_error *error);
+/* The bytes of a text that are its note; 0: it has none. */
+size_t gb_text_note(const char *text, size_t length);
 /* Renders the text of the object. `layout` is from gb_layout_write(); `version` is the one that the
    object will get. Uses the memory of `room`, an empty writer. GPUBUF_E_LIMIT (also if its owner
    has too much text), GPUBUF_E_NO_MEMORY. */
@@ -43,8 +49,14 @@ int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error
 
 extern const char *const gb_evict_names[]; /* by enum gb_evict; NULL ends them */
 /* The parts of a reply about an object that not all replies have: its layout; `idle_ms`, the time
-   since it was used; `placements`. */
-enum { GB_WITH_LAYOUT = 1, GB_WITH_IDLE = 2, GB_WITH_PLACES = 4 };
+   since it was used; `placements`; its note, which is for its owner. */
+enum { GB_WITH_LAYOUT = 1, GB_WITH_IDLE = 2, GB_WITH_PLACES = 4, GB_WITH_NOTE = 8 };
+/* GB_WITH_NOTE if that is for this user, else 0. */
+static inline unsigned gb_object_note_for(const struct gb_object *object,
+                                          const struct gb_user *user)
+{
+    return object->owner == user ? GB_WITH_NOTE : 0;
+}
 /* Writes the object as replies have it, in braces. `now_ms` is for GB_WITH_IDLE. */
 void gb_object_write(struct gb_writer *writer, const struct gb_object *object, unsigned parts,
                      uint64_t now_ms);

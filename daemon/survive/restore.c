@@ -629,8 +629,9 @@ static int restore_objects(struct restoring *restoring, struct gb_error *error)
 static int withdraw(struct gb_state *state, uint64_t number,
                     const struct gb_replayed_object *object)
 {
-    struct gb_withdrawn *withdrawn =
-        malloc(sizeof(*withdrawn) + object->name_length + object->text_length);
+    size_t note = gb_text_note(object->text, object->text_length);
+    size_t length = object->text_length - note;
+    struct gb_withdrawn *withdrawn = malloc(sizeof(*withdrawn) + object->name_length + length);
 
     if (!withdrawn)
         return GPUBUF_E_NO_MEMORY;
@@ -640,9 +641,9 @@ static int withdraw(struct gb_state *state, uint64_t number,
                                        .gid = object->gid,
                                        .mode = object->mode,
                                        .name_length = object->name_length,
-                                       .text_length = object->text_length};
+                                       .text_length = length};
     memcpy(withdrawn->name, object->name, object->name_length);
-    memcpy(withdrawn->name + object->name_length, object->text, object->text_length);
+    memcpy(withdrawn->name + object->name_length, object->text + note, length);
     state->withdrawn[state->withdrawn_count++] = withdrawn;
     return 0;
 }

@@ -45,7 +45,7 @@ static const char *const templates[] = {
     SAY("create", "'name':'@/@'," TABLE ",'mode':'~'"),
     SAY("create", "'name':'@'," BUNDLE ",'wait_ms':!") "\n" SAY("seal", "'lease':#,'release':true"),
     SAY("create", "'name':'@'," BYTES) "\n" SAY("seal", "'lease':#,'release':true"),
-    SAY("create", "'name':'@'," BYTES ",'replace':true,'keep':#,'label':'@'"),
+    SAY("create", "'name':'@'," BYTES ",'replace':true,'keep':#,'label':'@','note':'@\\u0022'"),
     SAY("create", "'name':'@'," BYTES ",'replace':true,'keep':8,'mode':'~','evict':'drop'"),
     SAY("seal", "'lease':#,'release':true,'keep':#,'label':'\\u00e4@'"),
     SAY("seal", "'lease':#"),

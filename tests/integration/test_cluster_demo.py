@@ -27,7 +27,7 @@ def demo(tmp_path, **environment):
 def test_three_machines(tmp_path, how):
     said = demo(tmp_path, STATIC="" if how == "etcd" else "1")
     assert ("--etcd http" if how == "etcd" else "--peer node") in said
-    assert len(re.findall(r"label +copy of node1, ", said)) == 2
+    assert len(re.findall(r"note +copy of node1, ", said)) == 2
     first, _, rest = said.partition("5. The peer of node2 is killed")
     replaced, _, last = rest.partition("6. node1 is killed")
     assert first.count("sum 140542660013") == 2

@@ -28,10 +28,10 @@ def test_copies_are_known_again(by_etcd, killed):
     a, b, c = by_etcd.start("a", "b", "c")
     here, there = a.connect(), b.connect()
     for name in ("replaced", "labelled", "deleted", "kept"):
-        here.put(name, b"old", **SHARED, **({"label": "copy of, step-42"} if name == "labelled" else {}))
+        here.put(name, b"old", **SHARED, **({"label": "step-42"} if name == "labelled" else {}))
         assert fetched(there, name) == b"old"
-    there.put("own", b"mine", mode="0644", label="copy of my own", evict="drop")
-    assert there.call("stat", name="labelled")["object"]["label"].startswith("copy of, step-42, copy of a, revision ")
+    there.put("own", b"mine", mode="0644", note="copy of my own", label="copy of a, revision 1", evict="drop")
+    assert there.call("stat", name="labelled")["object"]["label"] == "step-42"
     versions = {name: version_of(there, name) for name in ("kept", "own")}
     if killed:
         b.peer.kill()

@@ -86,7 +86,7 @@ def test_who_says_that_it_has_a_copy(trio, authority, lie):
             assert fetched(there, "x") == TRUE
             copy = there.call("stat", name="x")["object"]
             assert copy["mode"] in ("604", "0604") and copy["layout"]["kind"] == "bytes"
-            assert copy["label"].startswith("copy of a")
+            assert copy["note"].startswith("copy of a") and "label" not in copy
             there.call("delete", name="x")
     assert "open" in liar.asked
     assert lie == "content" or "read" not in liar.asked
@@ -165,7 +165,7 @@ def test_a_higher_revision_of_another_machines(trio):
     evil(liar)
     with b.connect() as there:
         assert fetched(there, "x") == TRUE
-        assert there.call("stat", name="x")["object"]["label"] == f"copy of a, revision {version}"
+        assert there.call("stat", name="x")["object"]["note"] == f"copy of a, revision {version}"
     assert "open" not in liar.asked
 
 

@@ -106,6 +106,43 @@ def test_everything_that_is_sealed(supervised):
         before = {name: described(peer, name) for name in names}
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("share", ["fd", "ipc"] if device.ON_GPU else ["fd"])
+def test_a_note_is_its_owners(supervised, as_user, share):
+    """Wherever it is told of an object, and nobody else's; also of one that went with the earlier daemon."""
+    note = 'copy of ä, "7"\\'
+    daemon = supervised()
+    peer = daemon.connect()
+    version = peer.put("x", b"x", mode="0604", note=note, label="step-1", share=share)
+    assert peer.error("invalid", "create", name="y", layout=bytes_layout(1), note="n" * 256)
+    peer.put("none", b"x", note="")
+
+    def told(peer):
+        """Notes by `stat`, `list` and the existing objects of `watch`; those by `open`, whose answers have none."""
+        peer.call("watch", prefix="x")
+        _, _, event = peer.events(1)[0]
+        says = [peer.call("stat", name="x")["object"], peer.call("list", prefix="x")["objects"][0], event["object"]]
+        opened = [peer.call("open", name="x", brief=brief)["object"] for brief in (False, True)]
+        assert all((one["version"], one["label"]) == (version, "step-1") for one in says + opened)
+        return [one.get("note") for one in says], [one.get("note") for one in opened]
+
+    for _ in range(2 if share == "fd" else 1):
+        peer = daemon.connect()
+        assert told(peer) == ([note] * 3, [None] * 2)
+        assert "note" not in peer.call("stat", name="none")["object"]
+        assert as_user(daemon, 12345, 12345, told) == [[None] * 3, [None] * 2]
+        watch = daemon.connect()  # events of changes are told to many alike
+        watch.call("watch", existing=False)
+        peer.put("another", b"x", note=note, replace=True)
+        assert "note" not in watch.events(1)[0][2]["object"]
+        daemon.crash()
+    if share == "ipc":
+        peer = daemon.connect()
+        peer.call("watch", prefix="x")
+        kind, _, event = peer.events(1)[0]
+        assert kind == "withdrawn" and event["object"]["label"] == "step-1" and "note" not in event["object"]
+
+
 # RELIABILITY.md: The daemon ends 8
 def test_a_time_to_live(supervised):
     """The rest of it goes on, also of one that was given, or taken away, later."""

@@ -48,11 +48,11 @@ int gb_read_create_options(const struct gpubuf_client *client,
 
     if (r < 0 || !given)
         return r;
-    const char *const texts[] = {options->device, options->share};
-    for (size_t i = 0; i < 2; i++) {
+    static const char *const names[] = {"device", "share", "note"};
+    const char *const texts[] = {options->device, options->share, options->note};
+    for (size_t i = 0; i < 3; i++) {
         if (texts[i] && !gb_utf8_valid(texts[i], strlen(texts[i])))
-            return gb_report_text(client, GPUBUF_E_INVALID, "options.%s is not UTF-8",
-                                  i ? "share" : "device");
+            return gb_report_text(client, GPUBUF_E_INVALID, "options.%s is not UTF-8", names[i]);
     }
     if (options->mode > 0777)
         return gb_report_text(client, GPUBUF_E_INVALID, "options.mode 0%o is not from 0 to 0777",
@@ -101,6 +101,10 @@ void gb_write_create_options(struct gb_writer *writer, const struct gpubuf_creat
     gb_write_title(writer, options->label, options->keep ? (int)options->keep : -1);
     if (options->scope == GPUBUF_SCOPE_CLUSTER)
         GB_WRITE_LITERAL(writer, ",\"scope\":\"cluster\"");
+    if (options->note) {
+        GB_WRITE_LITERAL(writer, ",\"note\":");
+        gb_write_cstring(writer, options->note);
+    }
     if (options->wait_ms) {
         GB_WRITE_LITERAL(writer, ",\"wait_ms\":");
         gb_write_int(writer, options->wait_ms);

@@ -17,7 +17,7 @@
 /* ---- descriptions of objects ---- */
 
 struct info_members {
-    struct gb_string name, state, tier, device, mode, label, scope;
+    struct gb_string name, state, tier, device, mode, label, scope, note;
     uint64_t version, bytes, uid, gid, leases, keep;
     int64_t created_ms, ttl_ms, idle_ms;
     bool pinned, final, older, gone;
@@ -51,6 +51,7 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
         INFO_FIELD(older, GB_FIELD_BOOL, 0, 0),
         INFO_FIELD(gone, GB_FIELD_BOOL, 0, 0),
         INFO_FIELD(scope, GB_FIELD_STRING, 0, 0),
+        INFO_FIELD(note, GB_FIELD_STRING, 0, sizeof(info.note) - 1),
     };
     struct info_members members = {.version = 0};
     struct gb_path path = {.key = "object"};
@@ -65,7 +66,7 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
         char *to;
     } texts[] = {
         {&members.name, info.name},     {&members.state, info.state}, {&members.tier, info.tier},
-        {&members.device, info.device}, {&members.label, info.label},
+        {&members.device, info.device}, {&members.label, info.label}, {&members.note, info.note},
     };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         if (texts[i].from->text)

@@ -164,6 +164,7 @@ pub struct gpubuf_create_options {
     pub scope: gpubuf_scope,
     pub own: bool,
     pub live: bool,
+    pub note: *const ::std::os::raw::c_char,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -304,6 +305,7 @@ pub struct gpubuf_info {
     pub older: bool,
     pub gone: bool,
     pub scope: gpubuf_scope,
+    pub note: [::std::os::raw::c_char; 256usize],
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
