@@ -7,14 +7,19 @@
 #include "daemon/serve/session.h"
 #include "daemon/spill/tiers.h"
 
-/* Has the request tried again in its user's turn. */
+/* Has the request tried again in its user's turn, in the order of arrival: one that was tried a
+   moment ago, and waits for something else now, does not come behind later ones that were not. */
 static void wake(struct gb_wait *wait)
 {
     struct gb_served *user = gb_served(wait->session->user);
+    struct gb_link *after = gb_list_last(&user->woken);
 
     if (gb_list_linked(&wait->woken) || wait->over)
         return;
-    gb_list_append(&user->woken, &wait->woken);
+    while (after != &user->woken &&
+           GB_CONTAINER(after, struct gb_wait, woken)->claim.serial > wait->claim.serial)
+        after = after->prev;
+    gb_list_prepend(after, &wait->woken);
     if (!gb_list_linked(&user->waking))
         gb_list_append(&wait->session->server->waits.waking, &user->waking);
 }

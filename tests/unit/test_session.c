@@ -283,6 +283,48 @@ TEST_WITH(test_a_round_in_slices, NULL, tear_down)
     peer_close(&holder);
 }
 
+/* Requests that wait to write an object that is deleted wait for the next one of that name, in the
+   same order, although a turn has time for one of them only. */
+TEST_WITH(test_writers_in_slices, NULL, tear_down)
+{
+    struct peer holder, first, second;
+    uint64_t slice;
+    char *line;
+
+    begin(small);
+    assert_true(peer_connect(&inside, &holder) && peer_connect(&inside, &first) &&
+                peer_connect(&inside, &second));
+    expect(&holder, CREATE(1, "pool", 64, ",\"live\":true"), "\"lease\":1");
+    peer_send(&first, REQUEST(1, "open",
+                              "\"name\":\"pool\",\"access\":\"write\",\"exclusive\":true,"
+                              "\"wait_ms\":60000"));
+    inside_turn(&inside);
+    peer_send(&second,
+              REQUEST(1, "open", "\"name\":\"pool\",\"access\":\"write\",\"wait_ms\":60000"));
+    inside_turn(&inside);
+    slice = inside.server.turns.slice_ns;
+    inside.server.turns.slice_ns = 0;
+    peer_send(&holder, REQUEST(2, "delete", "\"name\":\"pool\""));
+    inside_turn(&inside);
+    peer_send(&holder, CREATE(3, "pool", 64, ",\"live\":true"));
+    for (int turns = 0; turns < 20; turns++)
+        inside_turn(&inside);
+    assert_null(peer_line(&first));
+    assert_null(peer_line(&second)); /* it does not write beside the holder before the claim */
+    peer_send(&holder, REQUEST(4, "release", "\"leases\":[1,2]"));
+    line = await(&first);
+    assert_non_null(line);
+    assert_non_null(strstr(line, "\"generation\""));
+    free(line);
+    inside.server.turns.slice_ns = slice;
+    inside_turn(&inside);
+    assert_null(peer_line(&second));
+    inside_check(&inside);
+    peer_close(&first);
+    peer_close(&second);
+    peer_close(&holder);
+}
+
 /* A `register` that waited for space wakes who waits for its name, in the same turn. */
 TEST_WITH(test_registered_late_wakes, NULL, tear_down)
 {
