@@ -12,14 +12,14 @@ pyarrow.
 import json
 import os
 import pathlib
-import shutil
 import sys
+from typing import Any, Dict
 
 import gpubufd
 import gpubufd.numpy
 
 
-def write(client, held, path) -> str:
+def write(client: gpubufd.Client, held: Any, path: pathlib.Path) -> str:
     """Writes one object; returns the file's name."""
     if isinstance(held, gpubufd.Bytes):
         path.write_bytes(held)
@@ -33,7 +33,7 @@ def write(client, held, path) -> str:
     return file.name
 
 
-def save(client, directory: pathlib.Path, names: str) -> int:
+def save(client: gpubufd.Client, directory: pathlib.Path, names: str) -> int:
     made = directory.with_name(f".{directory.name}.{os.getpid()}")
     made.mkdir(mode=0o700)
     index, left = [], 0
@@ -55,7 +55,7 @@ def save(client, directory: pathlib.Path, names: str) -> int:
     return left
 
 
-def read(client, entry: dict, path: pathlib.Path) -> None:
+def read(client: gpubufd.Client, entry: Dict[str, Any], path: pathlib.Path) -> None:
     if path.suffix == ".safetensors":
         gpubufd.numpy.load_file(path, client=client, name=".snapshot", ttl=600)  # without label and history
         client.put(entry["name"], client.get(".snapshot"), **entry["options"])
@@ -68,7 +68,7 @@ def read(client, entry: dict, path: pathlib.Path) -> None:
         client.pin(entry["name"])
 
 
-def load(client, directory: pathlib.Path) -> int:
+def load(client: gpubufd.Client, directory: pathlib.Path) -> int:
     failed = 0
     for entry in json.loads((directory / "index.json").read_text()):
         try:
@@ -82,5 +82,6 @@ def load(client, directory: pathlib.Path) -> int:
 
 if __name__ == "__main__":
     what, directory, names = [*sys.argv[1:], ""][:3]
-    act = {"save": lambda *words: save(*words, names), "load": load}[what]
-    sys.exit(1 if act(gpubufd.connect(), pathlib.Path(directory)) else 0)
+    client, place = gpubufd.connect(), pathlib.Path(directory)
+    failed = save(client, place, names) if what == "save" else load(client, place)
+    sys.exit(1 if failed else 0)

@@ -82,7 +82,3 @@ def test_the_command_line(daemon, tmp_path):
     a, b = ctl("ls", "--long").splitlines()[1:]
     assert "cluster" in a and "cluster" not in b
     assert "scope" in ctl("stat", "a") and "cluster" in ctl("stat", "a") and "local" in ctl("stat", "b")
-    ctl("save", "", "all")
-    daemon.connect().delete(["a", "b"])
-    ctl("load", "all")
-    assert [o.get("scope") for o in ctl.json("ls")["objects"]] == ["cluster", None]

@@ -311,13 +311,12 @@ TEST_WITH(test_writers_in_slices, NULL, tear_down)
         inside_turn(&inside);
     assert_null(peer_line(&first));
     assert_null(peer_line(&second)); /* it does not write beside the holder before the claim */
+    inside.server.turns.slice_ns = slice;
     peer_send(&holder, REQUEST(4, "release", "\"leases\":[1,2]"));
     line = await(&first);
     assert_non_null(line);
     assert_non_null(strstr(line, "\"generation\""));
     free(line);
-    inside.server.turns.slice_ns = slice;
-    inside_turn(&inside);
     assert_null(peer_line(&second));
     inside_check(&inside);
     peer_close(&first);
