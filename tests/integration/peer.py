@@ -54,6 +54,18 @@ def wait_until(condition):
         time.sleep(0.005)
 
 
+def connect(sock, path):
+    """Also while the daemon's queue of connections is full, which a socket with a timeout is told."""
+    end = time.monotonic() + DEADLINE
+    while True:
+        try:
+            return sock.connect(path)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.001)
+
+
 class RpcError(Exception):
     """An error reply."""
 
@@ -122,7 +134,7 @@ class Peer:
         self.socket = connected or socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self.socket.settimeout(DEADLINE)
         if not connected:
-            self.socket.connect(path)
+            connect(self.socket, path)
         self.input = bytearray()
         self.fds = collections.deque()
         self.eof = False
