@@ -145,6 +145,8 @@ struct gpubuf_connect_options {
                                  0: 1024, at most 2048; GPUBUF_NO_CACHE: none */
     int cache_lease_ms;      /* for how long, since the last use; 0: 10 000 */
     bool own_daemon;         /* only to one that this process' user runs: GPUBUF_E_DENIED */
+    bool while_listening;    /* if this process' user runs it: do not wait for it to come back once
+                                 nobody listens any more, as a supervisor would */
 };
 
 #define GPUBUF_NO_RESUME (-2)
@@ -178,8 +180,8 @@ GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
  * GPUBUF_E_CLOSED, and the message says that their outcome is unknown. Watches are told everything
  * from the beginning (gpubuf_watch).
  *
- * If no daemon listens within resume_ms, or the daemon said that it stops for good, the connection
- * is lost: every call returns GPUBUF_E_CLOSED (GPUBUF_E_NO_MEMORY if all attempts failed for want
+ * If no daemon listens within resume_ms (or now, with while_listening), or the daemon said that it
+ * stops for good, the connection is lost: every call returns GPUBUF_E_CLOSED (GPUBUF_E_NO_MEMORY if all attempts failed for want
  * of memory), and objects stay readable until they are released.
  */
 GPUBUF_API void gpubuf_disconnect(struct gpubuf_client *client);

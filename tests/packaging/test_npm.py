@@ -43,6 +43,8 @@ def test_npx_runs_the_daemon_until_it_is_told_to_stop(project, tmp_path):
         program = ("const { connect } = require('gpubufd'); connect().then(async client => {"
                    "await client.put('x', Float64Array.of(1.5, 2.5)); client.close() })")
         run("node", "-e", program, cwd=project, env=own)
+        supervisor = pathlib.Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split()[0]
+        assert pathlib.Path(f"/proc/{supervisor}/cmdline").read_text().startswith("gpubufd: supervisor\0")
         assert "float64" in run(*npx, "gpubufctl", "show", "x", cwd=project, env=own).stdout
     finally:
         daemon.send_signal(signal.SIGTERM)

@@ -1,5 +1,6 @@
 """connect(start=True): a daemon of the user's own, whoever begins first, and its end. `python -m gpubufd`."""
 
+import asyncio
 import contextlib
 import os
 import pathlib
@@ -11,12 +12,14 @@ import sys
 import tempfile
 import textwrap
 import time
+import warnings
 
 import pytest
 from conftest import BUILD, PACKAGE
 from peer import DEADLINE, wait_until
 
 import gpubufd
+import gpubufd.aio
 from gpubufd import _start
 
 OPTIONS = ["--device", "host:64M"]
@@ -29,13 +32,21 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{BUILD / 'bin'}:{os.environ['PATH']}")
     path = str(tmp_path / "own.sock")
     yield path
-    for pid in started():
-        try:
-            os.kill(pid, signal.SIGTERM)
-        except ProcessLookupError:
-            pass
+    stop(path)
     for child in _start._children:
         child.wait(DEADLINE)
+
+
+def stop(path):
+    subprocess.run([BUILD / "bin" / "gpubufctl", "-S", path, "stop"], check=False, timeout=DEADLINE, capture_output=True)
+
+
+def kill_with_supervisor():
+    """kill -9 of all; waits until nobody listens any more."""
+    _start._children[0].kill()
+    os.kill(started()[-1], signal.SIGKILL)
+    wait_until(lambda: has_ended(started()[-1]))
+    _start._children[0].wait(DEADLINE)
 
 
 def log():
@@ -81,18 +92,12 @@ def test_it_outlives_who_started_it_and_serves_the_user_alone(place):
 
 
 def test_it_ends_when_nobody_uses_it_and_says_so(place):
-    def first():
-        while True:
-            try:
-                return connect(place, "--idle-exit", "300")
-            except gpubufd.ConnectFailed as error:  # for so long this test stood still
-                assert "ended with status 0" in str(error)
-
-    with first() as client:
+    with connect(place, "--idle-exit", "300") as client:
         time.sleep(0.5)  # longer than that: who is connected uses it
         client.put("kept", b"so long")
         assert bytes(client.get("kept")) == b"so long"
-    wait_until(lambda: has_ended(started()[-1]))
+    wait_until(lambda: _start._children[-1].poll() == 0)
+    assert has_ended(started()[-1])
     assert "stopping: nobody has been connected for the time of --idle-exit" in log()
     assert "idle_ms=300" in log() and "objects=1" in log()
     assert not os.path.exists(place)
@@ -123,12 +128,56 @@ def test_of_many_that_begin_at_once_one_serves_all(place):
 
 def test_a_socket_that_a_killed_one_left(place):
     with connect(place, resume_timeout=0):
-        os.kill(started()[0], signal.SIGKILL)
-        _start._children[0].wait(DEADLINE)
+        kill_with_supervisor()
         assert os.path.exists(place)
     with connect(place) as client:
         client.put("after", b"")
     assert len(started()) == 2
+
+
+def test_a_killed_one_loses_nothing(place):
+    with connect(place) as client:
+        client.put("a", [1, 2, 3])
+        held, instance = client["a"], client.instance
+        for crashes in range(1, 4):
+            os.kill(started()[-1], signal.SIGKILL)
+            wait_until(lambda: len(started()) == crashes + 1)
+            assert client["a"].tolist() == [1, 2, 3] and client.instance == instance and not held.stale
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_where_none_is_left_a_client_starts_another(place, how):
+    """Which it would wait for without an end otherwise."""
+    with connect(place, resume_timeout=None) as client:
+        client.put("before", b"")
+        for starts in range(2, 4):
+            stop(place) if how == "stopped" else kill_with_supervisor()
+            try:
+                client.put("after", b"", replace=True)
+            except gpubufd.Closed:  # it was under way when the daemon ended
+                client.put("after", b"", replace=True)
+            assert list(client) == ["after"] and len(started()) == starts
+
+
+def test_a_client_of_asyncio_starts_another(place):
+    async def work():
+        async with await gpubufd.aio.connect(place, start=OPTIONS, timeout=DEADLINE) as client:
+            await client.put("before", b"")
+            await asyncio.to_thread(stop, place)
+            await client.put("after", b"", replace=True)
+            return [info.name for info in await client.list()]
+
+    assert asyncio.run(work()) == ["after"]
+
+
+def test_options_that_it_lacks_are_told(place):
+    with connect(place), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for same in (True, OPTIONS, ["--device=host:64M"], []):
+            gpubufd.connect(place, start=same).close()
+        gpubufd.connect(place).close()
+        with pytest.raises(RuntimeWarning, match=f"{place} was started without --device host:1G --evict drop; `gpubufctl st"):
+            gpubufd.connect(place, start=["--device", "host:1G", "--evict=drop", "--idle-exit", "600000"])
 
 
 def test_one_that_cannot_start_says_why(place):
@@ -174,8 +223,7 @@ def test_a_daemon_of_another_user_is_not_ones_own(place, open_place):
         with pytest.raises(gpubufd.Denied, match=f"{path}: user 61803 runs the daemon there, and one of your own"):
             connect(path)
     with connect(path, resume_timeout=0.5) as client:
-        os.kill(started()[0], signal.SIGKILL)
-        _start._children[0].wait(DEADLINE)
+        kill_with_supervisor()
         wait_until(lambda: not answers())
         with theirs():  # nor is one that takes its place
             with pytest.raises((gpubufd.Closed, gpubufd.Denied), match="Permission denied|user 61803"):
@@ -215,3 +263,19 @@ def test_the_module_runs_the_programs(place):
     with connect(place) as client:
         client.put("seen", b"x")
         assert "seen" in run("ls").stdout
+
+
+def test_the_module_serves_supervised(place):
+    with subprocess.Popen([sys.executable, "-m", "gpubufd", "serve", "--socket", place, *OPTIONS], stderr=subprocess.PIPE,
+                          text=True, env={**os.environ, "PYTHONPATH": str(PACKAGE)}) as process:
+        def listening():
+            return next(int(line.rpartition("pid=")[2]) for line in process.stderr if " listening " in line)
+
+        daemon = listening()
+        with gpubufd.connect(place, timeout=DEADLINE) as client:
+            client.put("a", [1])
+            os.kill(daemon, signal.SIGKILL)
+            assert listening() != daemon
+            assert client["a"].tolist() == [1]
+        stop(place)
+        assert process.wait(DEADLINE) == 0

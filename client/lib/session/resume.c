@@ -1,5 +1,6 @@
 #include "client/lib/session/resume.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -408,6 +409,19 @@ static int greeting_reply(struct gb_request *request, const struct gb_reply *rep
 
 /* ---- the steps ---- */
 
+static void give_up(struct gpubuf_client *client)
+{
+    struct gb_error why;
+    bool memory = client->resumption->why.code == GPUBUF_E_NO_MEMORY;
+
+    (void)gb_fail(&why, memory ? GPUBUF_E_NO_MEMORY : GPUBUF_E_CLOSED,
+                  "the connection to the daemon broke, and could not be made anew within %" PRId64
+                  " ms: %s",
+                  gb_now_ms() - client->resumption->started, client->resumption->why.message);
+    client->link = GB_LINK_DOWN;
+    gb_client_lose(client, &why);
+}
+
 static void connect_anew(struct gpubuf_client *client)
 {
     struct gb_error why;
@@ -418,23 +432,13 @@ static void connect_anew(struct gpubuf_client *client)
         (void)gb_fail(&why, GPUBUF_E_CLOSED, "cannot connect to the daemon at %s: %s", client->path,
                       strerror_r(error, reason, sizeof(reason)));
         try_again(client, &why);
+        if (client->while_listening && (error == ECONNREFUSED || error == ENOENT))
+            give_up(client);
         return;
     }
     client->link = GB_LINK_GREETING;
     gb_loop_watch(client, client->conn.fd);
     send_hello(client);
-}
-
-static void give_up(struct gpubuf_client *client)
-{
-    struct gb_error why;
-    bool memory = client->resumption->why.code == GPUBUF_E_NO_MEMORY;
-
-    (void)gb_fail(&why, memory ? GPUBUF_E_NO_MEMORY : GPUBUF_E_CLOSED,
-                  "the connection to the daemon broke, and could not be made anew within %d ms: %s",
-                  client->resume_ms, client->resumption->why.message);
-    client->link = GB_LINK_DOWN;
-    gb_client_lose(client, &why);
 }
 
 /* Does what is due and can be done without waiting. */

@@ -160,7 +160,7 @@ struct gpubuf_client {
     enum gb_link_state link;
     int resume_ms;                    /* as in the options; GPUBUF_NO_RESUME: never */
     char *path, *name;                /* of the socket, of the client; owned */
-    bool own_daemon;                  /* as in the options */
+    bool own_daemon, while_listening; /* as in the options */
     struct gb_resumption *resumption; /* NULL: connections are not made anew; owned */
 
     struct gb_program_loop loop;

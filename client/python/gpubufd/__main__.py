@@ -1,4 +1,4 @@
-"""`python -m gpubufd serve [OPTION...]` runs the daemon; with other words it is gpubufctl."""
+"""`python -m gpubufd serve [OPTION...]` runs the daemon, supervised; with other words it is gpubufctl."""
 
 import os
 import sys
@@ -8,4 +8,4 @@ from ._start import program
 words = sys.argv[1:]
 serve = words[:1] == ["serve"]
 path = program("gpubufd" if serve else "gpubufctl")
-os.execv(path, [path, *words[serve:]])
+os.execv(path, [path, "--supervise", *words[1:]] if serve else [path, *words])

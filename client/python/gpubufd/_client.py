@@ -161,6 +161,7 @@ class Client(_core.Client, Steps, Names):
         self._path: Optional[str] = keywords["path"]
         resume_ms: int = keywords["resume_ms"]
         self._resumes = resume_ms != _NO_RESUME
+        self._starts = keywords["start"] is not None
         self._resume_seconds = 10.0 if not resume_ms else float("inf") if resume_ms < 0 else resume_ms / 1000
 
     def close(self) -> None:
@@ -472,8 +473,10 @@ def connect(
     sees the change, and the daemon takes such objects back when it lacks room.
 
     `start`: start a daemon of this user's own if none answers; True, or the daemon's options, such as
-    ["--device", "cuda:0:8G"]. It outlives this process, and ends, with its objects, when nobody has been connected for
-    ten minutes. Its log is ~/.local/state/gpubufd/log. A daemon of another user that answers at `path` is Denied.
+    ["--device", "cuda:0:8G"]. It outlives this process, and ends, with its objects, by `gpubufctl stop`, or when nobody
+    has been connected for ten minutes; this client starts another one then. A supervisor starts one that was killed
+    again, and nothing that was sealed is lost. One that runs already keeps its options: a RuntimeWarning names those
+    that it lacks. Its log is ~/.local/state/gpubufd/log. A daemon of another user that answers at `path` is Denied.
 
     A daemon that was stopped and started again is another one, and its objects are gone: the next call, whenever
     it comes, connects to the new one, and `client.instance` changes. Held objects stay readable and are `stale`.
@@ -487,30 +490,30 @@ def connect(
 def open_client(
     path: Optional[str], timeout: Optional[float], name: Optional[str], cache_bytes: int,
     resume_timeout: Optional[float], patient: bool, cache_leases: Union[bool, int],
-    start: Union[bool, Sequence[str]] = False, own: bool = False,
+    start: Union[bool, Sequence[str]] = False,
 ) -> Client:
-    """connect(); `patient`: calls wait for a daemon that is being started anew; `own`: one that another user runs is
-    refused."""
+    """connect(); `patient`: calls wait for a daemon that is being started anew."""
     for what, number in (("cache_bytes", cache_bytes), ("cache_leases", cache_leases)):
         if number < 0:
             raise ValueError(f"{what} is {number}: expected 0 or more")
     if isinstance(start, str):
         raise TypeError(f"start is {start!r}: expected True, or a list of the daemon's options")
-    if start is not False:
-        return _start.connect(
-            lambda seconds: open_client(path, seconds, name, cache_bytes, resume_timeout, patient, cache_leases,
-                                        own=path is not None),
-            None if path is None else os.fspath(path), start, timeout)
-    return Client(
-        path=None if path is None else os.fspath(path),
+    place = None if path is None else os.fspath(path)
+    starter = None if start is False else _start.Starter(place, [] if start is True else start)
+    client = Client(
+        path=place,
         patient=patient,
         name=name,
         timeout_ms=-1 if timeout is None else max(_params.ms(timeout), 1),
         cache_bytes=cache_bytes,
         resume_ms=-1 if resume_timeout is None else _params.ms(resume_timeout) or _NO_RESUME,
         cache_leases=0 if cache_leases is True else int(cache_leases) or _NO_CACHE,
-        own_daemon=own,
+        own_daemon=starter is not None and place is not None,
+        start=starter,
     )
+    if starter:
+        starter.tell_missing()
+    return client
 
 
 _clients: Dict[Tuple[Any, ...], Client] = {}

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import pathlib
 import stat
-import time
-from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple, TypeVar, Union
+import warnings
+from typing import TYPE_CHECKING, List, Optional, Sequence, Set, Tuple
 
-from ._errors import Closed, ConnectFailed, Timeout
+from . import _core
+from ._errors import ConnectFailed
 
 if TYPE_CHECKING:
     import subprocess
 
 IDLE_MS = 600_000
-_Client = TypeVar("_Client")
 _children: List["subprocess.Popen[bytes]"] = []  # those that were started here, to be reaped
 
 
@@ -51,44 +51,71 @@ def log_path() -> pathlib.Path:
     return pathlib.Path(state, "gpubufd", "log")
 
 
-def _spawn(path: Optional[str], options: Sequence[str]) -> Tuple["subprocess.Popen[bytes]", int]:
-    """(a daemon that begins, where its part of the log begins)"""
-    import subprocess
+class Starter:
+    """Starts a daemon for a client: called while nobody listens, again and again until somebody does.
 
-    log_path().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    socket = [] if path is None else ["--socket", os.path.abspath(path)]
-    command = [program("gpubufd"), "--mode", "0600", "--idle-exit", str(IDLE_MS), *socket, *options]
-    with log_path().open("ab") as log:
-        began = log.tell()
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                                 cwd="/")
-    _children.append(child)
-    return child, began
+    Of two that are started for one path the second ends: the first holds the lock.
+    """
 
+    def __init__(self, path: Optional[str], options: Sequence[str]) -> None:
+        self._path, self._options = path, options
+        self._child: Optional["subprocess.Popen[bytes]"] = None
+        self._began = 0  # where the child's part of the log begins
 
-def connect(
-    once: Callable[[float], _Client], path: Optional[str], start: Union[bool, Sequence[str]], timeout: Optional[float],
-) -> _Client:
-    """Connects by the given function, and starts a daemon if none answers. Of two that are started
-    for one path the second ends: the first holds the lock."""
-    _children[:] = [child for child in _children if child.poll() is None]
-    tries_until = None if timeout is None else time.monotonic() + timeout
-    child = None
-    while True:
-        try:
-            return once(0.2)
-        except (Closed, ConnectFailed, Timeout):  # Closed: it is just ending
-            if tries_until is not None and time.monotonic() > tries_until:
-                raise
-        if child is None:
-            child, began = _spawn(path, [] if isinstance(start, bool) else start)
-        elif child.poll() is not None:
+    def __call__(self) -> None:
+        if self._child is None:
+            self._child = self._spawn()
+        elif self._child.poll() is not None:
+            status, self._child = self._child.returncode, None
             with log_path().open("rb") as log:
-                log.seek(began)
-                said = log.read().decode(errors="replace")
-            if " is in use" in said:
-                child = None  # another one begins, or ends
-            else:
-                raise ConnectFailed(f"a daemon was started and ended with status {child.returncode}: "
+                log.seek(self._began)
+                said = log.read(1 << 16).decode(errors="replace")
+            if " is in use" not in said and " listening " not in said:  # else another has begun, or it has served
+                raise ConnectFailed(f"a daemon was started and ended with status {status}: "
                                     f"{(said.strip().splitlines() or ['it said nothing'])[-1]}")
-        time.sleep(0.05)
+
+    def _spawn(self) -> "subprocess.Popen[bytes]":
+        import subprocess
+
+        _children[:] = [child for child in _children if child.poll() is None]
+        log_path().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        socket = [] if self._path is None else ["--socket", os.path.abspath(self._path)]
+        command = [program("gpubufd"), "--supervise", "--mode", "0600", "--idle-exit", str(IDLE_MS), *socket]
+        with log_path().open("ab") as log:
+            self._began = log.tell()
+            child = subprocess.Popen([*command, *self._options], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                     start_new_session=True, cwd="/")
+        _children.append(child)
+        return child
+
+    def tell_missing(self) -> None:
+        """Warns of options that a daemon lacks which was there before."""
+        if self._child is not None or not self._options:
+            return
+        missing = _pairs(self._options) - _pairs(_words_of_listener(self._path))
+        if missing:
+            warnings.warn(
+                f"the daemon that runs at {_core.socket_path(self._path)} was started without "
+                f"{' '.join(word for pair in sorted(missing) for word in pair if word)}; `gpubufctl stop` ends it, "
+                "with its objects", RuntimeWarning, stacklevel=4)
+
+
+def _pairs(words: Sequence[str]) -> Set[Tuple[str, str]]:
+    """The options among a program's words, each with its value or ""."""
+    flat = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    return {(word, "" if value.startswith("--") else value)
+            for word, value in zip(flat, [*flat[1:], "--"]) if word.startswith("--")}
+
+
+def _words_of_listener(path: Optional[str]) -> List[str]:
+    """The command line of the process that listens there: the daemon or its supervisor; empty where /proc has none."""
+    import socket
+    import struct
+
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect(_core.socket_path(path))
+        pid = struct.unpack("iII", one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []

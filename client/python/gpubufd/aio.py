@@ -125,7 +125,15 @@ class Client(Calls):
                 return
             self._loop.call_soon_threadsafe(settle, error, result)
 
-        request = begin(*args, done)
+        until = self._loop.time() + self._client._resume_seconds
+        while True:
+            try:
+                request = begin(*args, done)
+                break
+            except _errors.ConnectFailed:  # connect(start=True): a daemon is being started
+                if not self._client._starts or self._loop.time() >= until:
+                    raise
+                await asyncio.sleep(0.02)
         self._arm()
         try:
             return await future

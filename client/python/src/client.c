@@ -43,6 +43,7 @@ static void client_dealloc(PyObject *object)
     client_end((struct client *)object, false);
     free(((struct client *)object)->path);
     free(((struct client *)object)->name);
+    Py_XDECREF(((struct client *)object)->start);
     PyErr_Restore(kind, error, traceback);
     type_free(object);
 }
@@ -58,32 +59,35 @@ static char *copy_of(const char *text, bool *failed)
 static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"path",         "name",    "timeout_ms", "cache_bytes", "resume_ms",
-                            "cache_leases", "patient", "own_daemon", NULL};
+                            "cache_leases", "patient", "own_daemon", "start",       NULL};
     struct gpubuf_connect_options options = {.size = sizeof(options)};
     unsigned long long cache_bytes;
     int patient = 1, own = 0;
+    PyObject *start = Py_None;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "zziKii|pp:Client", names, &options.path,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "zziKii|ppO:Client", names, &options.path,
                                      &options.client_name, &options.timeout_ms, &cache_bytes,
-                                     &options.resume_ms, &options.cache_leases, &patient, &own))
+                                     &options.resume_ms, &options.cache_leases, &patient, &own,
+                                     &start))
         return NULL;
     options.own_daemon = own;
+    options.while_listening = start != Py_None;
     options.cache_bytes = cache_bytes;
     struct client *self = type_new(type);
     if (!self)
         return NULL;
     bool failed = false;
     self->options = options;
+    self->start = start == Py_None ? NULL : new_ref(start);
     self->options.path = self->path = copy_of(options.path, &failed);
     self->options.client_name = self->name = copy_of(options.client_name, &failed);
     self->patience_ms = !patient ? 0 : options.resume_ms == 0 ? 10000 : options.resume_ms;
     struct gpubuf_client *client = NULL;
-    int status = GPUBUF_E_NO_MEMORY;
-    if (!failed)
-        WITHOUT_GIL(status = gpubuf_connect(&client, &self->options));
-    if (status < 0) {
+    if (failed)
+        PyErr_NoMemory();
+    if (failed || client_connect(self, start == Py_None ? 0 : options.timeout_ms, &client) < 0) {
         Py_DECREF(self);
-        return raise_status(NULL, status);
+        return NULL;
     }
     self->connections = 1;
     self->link = link_new(client);

@@ -1,4 +1,6 @@
 /* The module gpubufd._core: core.h. */
+#include <limits.h>
+
 #include "client/python/src/arrow.h"
 #include "client/python/src/arrow_stream.h"
 #include "client/python/src/bits.h"
@@ -8,6 +10,7 @@
 #include "client/python/src/object.h"
 #include "client/python/src/text.h"
 #include "client/python/src/view.h"
+#include "proto/place.h"
 
 static PyObject *core_set_error_factory(PyObject *module, PyObject *factory)
 {
@@ -29,7 +32,20 @@ static PyObject *core_address(PyObject *module, PyObject *exporter)
     return result;
 }
 
+/* socket_path(path or None): where a Client of that path connects to. */
+static PyObject *core_socket_path(PyObject *module, PyObject *args)
+{
+    (void)module;
+    char buffer[PATH_MAX];
+    const char *path;
+
+    if (!PyArg_ParseTuple(args, "z:socket_path", &path))
+        return NULL;
+    return PyUnicode_DecodeFSDefault(gb_place_of_client(path, buffer, sizeof(buffer), NULL));
+}
+
 static PyMethodDef functions[] = {
+    {"socket_path", core_socket_path, METH_VARARGS, NULL},
     {"set_error_factory", core_set_error_factory, METH_O, NULL},
     {"set_kinds", core_set_kinds, METH_VARARGS, NULL},
     {"address", core_address, METH_O, NULL},

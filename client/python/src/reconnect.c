@@ -5,7 +5,7 @@
 
 #include "client/python/src/pending.h"
 
-#define PAUSE_MS 50  /* between two attempts to connect */
+#define PAUSE_MS 20  /* between two attempts to connect */
 #define LOOKS_MAX 16 /* at what arrives, before a call */
 
 static int64_t now_ms(void)
@@ -16,23 +16,38 @@ static int64_t now_ms(void)
     return now.tv_sec * (int64_t)1000 + now.tv_nsec / 1000000 + 1;
 }
 
-/* Connects; tries again until a daemon listens, for at most the Client's patience. 0, or -1 with an
-   exception. */
-static int connect_anew(struct client *self, struct gpubuf_client **client)
+/* Whether nobody listens, so that a later attempt may succeed; the error is set if not. A daemon that
+   is just ending hangs up first. */
+static bool is_absent(const struct client *self, int status, int patience_ms, int64_t since)
 {
+    bool absent = status == GPUBUF_E_CONNECT || (self->start && status == GPUBUF_E_CLOSED);
+
+    if (absent && (patience_ms < 0 || now_ms() < since + patience_ms))
+        return true;
+    raise_status(NULL, status);
+    return false;
+}
+
+int client_connect(struct client *self, int patience_ms, struct gpubuf_client **client)
+{
+    int64_t since = self->lost_at ? self->lost_at : now_ms();
+
     for (;;) {
         int status;
         WITHOUT_GIL(status = gpubuf_connect(client, &self->options));
         if (status == 0)
             return 0;
-        bool wait = status == GPUBUF_E_CONNECT &&
-                    (self->patience_ms < 0 || now_ms() < self->lost_at + self->patience_ms);
-        if (!wait) {
-            raise_status(NULL, status);
-            return -1;
+        PyObject *started = NULL;
+        if (self->start && (status == GPUBUF_E_CONNECT || status == GPUBUF_E_CLOSED)) {
+            started = PyObject_CallNoArgs(self->start);
+            if (!started)
+                return -1;
+            Py_DECREF(started);
         }
+        if (!is_absent(self, status, patience_ms, since))
+            return -1;
         WITHOUT_GIL((void)poll(NULL, 0, PAUSE_MS));
-        if (PyErr_CheckSignals() < 0 || link_check(self->link) < 0)
+        if (PyErr_CheckSignals() < 0 || (self->connections && link_check(self->link) < 0))
             return -1;
     }
 }
@@ -45,7 +60,7 @@ static int replace(struct client *self, struct link *lost)
 
     if (!self->lost_at)
         self->lost_at = now_ms();
-    if (connect_anew(self, &client) < 0)
+    if (client_connect(self, self->patience_ms, &client) < 0)
         return -1;
     if (self->link != lost) {
         WITHOUT_GIL(gpubuf_disconnect(client));
@@ -68,8 +83,9 @@ static int replace(struct client *self, struct link *lost)
     return 0;
 }
 
-/* Whether the connection is lost for good: a daemon that stops says so, and then hangs up. */
-static bool is_lost(struct gpubuf_client *client)
+/* Whether the connection is lost for good: a daemon that stops says so, and then hangs up. One that
+   a Client may start again hangs up, and then nobody listens. */
+static bool is_lost(struct gpubuf_client *client, bool starts)
 {
     int status;
     int looks = 0;
@@ -77,6 +93,8 @@ static bool is_lost(struct gpubuf_client *client)
     do {
         status = gpubuf_dispatch(client);
     } while (status > 0 && ++looks < LOOKS_MAX);
+    if (starts && status == 0)
+        status = gpubuf_dispatch(client);
     return status == GPUBUF_E_CLOSED;
 }
 
@@ -93,7 +111,7 @@ struct link *client_enter(PyObject *object)
         if (self->seen_at == now)
             return link;
         bool lost;
-        WITHOUT_GIL(lost = is_lost(link->client));
+        WITHOUT_GIL(lost = is_lost(link->client, self->start != NULL));
         if (!lost) {
             self->seen_at = now;
             return link;

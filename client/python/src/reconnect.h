@@ -13,11 +13,18 @@ struct client {
     PyObject_HEAD struct link *link; /* NULL once it is closed */
     struct gpubuf_connect_options options;
     char *path, *name;         /* what `options` points to; owned */
-    int64_t patience_ms;       /* how long after a loss a call waits for a daemon; -1: for ever */
+    PyObject *start;           /* called while nobody listens, to start a daemon; or NULL; owned */
+    int patience_ms;           /* how long after a loss a call waits for a daemon; -1: for ever */
     int64_t lost_at;           /* when the loss was noticed, in ms; 0: it is not lost */
     int64_t seen_at;           /* when the connection was last seen alive, in ms */
     unsigned long connections; /* how often it has connected */
 };
+
+/*
+ * Connects; where nobody listens calls `start`, and tries again, for at most that long since the
+ * connection was lost (-1: for ever). 0, or -1 with an exception.
+ */
+int client_connect(struct client *self, int patience_ms, struct gpubuf_client **client);
 
 /*
  * A reference, for the length of a call that needs the daemon, to a connection that was alive in

@@ -51,6 +51,7 @@ pub struct gpubuf_connect_options {
     pub cache_leases: ::std::os::raw::c_int,
     pub cache_lease_ms: ::std::os::raw::c_int,
     pub own_daemon: bool,
+    pub while_listening: bool,
 }
 pub type gpubuf_call_cb = ::core::option::Option<
     unsafe extern "C" fn(
