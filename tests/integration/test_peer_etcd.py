@@ -440,6 +440,19 @@ def make_certificates(directory, *machines):
                           capture_output=True, text=True)
 
 
+def test_certificates_are_valid_where_a_clock_is_behind(tmp_path):
+    """By almost an hour; verified strictly, as newer programs do."""
+    make_certificates(tmp_path, "a,192.0.2.1")
+    files = [tmp_path / "authority.pem", tmp_path / "a.pem"]
+    behind = str(int(time.time()) - 3500)
+    for strict in ([], ["-x509_strict"]):
+        subprocess.run(["openssl", "verify", "-attime", behind, *strict, "-CAfile", *files], check=True, capture_output=True)
+    for file, days in zip(files, (3650, 825)):
+        told = subprocess.run(["openssl", "x509", "-noout", "-checkend", str((days - 1) * 86400), "-in", file],
+                              check=False, capture_output=True)
+        assert told.returncode == 0, (file, told)
+
+
 def test_etcd_by_tls_with_certificates_of_the_cluster(run, tmp_path):
     ours, others = str(tmp_path / "ours"), str(tmp_path / "others")
     address = etcds.fresh_address()[0]
