@@ -96,7 +96,8 @@ class Comparing:
     def settle(self):
         """Waits for all that must come now."""
         while True:
-            self.pump()
+            while self.pump():
+                pass
             for client in self.clients:
                 if client.connected and client.retiring:
                     self.retire(client)
@@ -151,7 +152,8 @@ class Comparing:
             if not found:
                 break
             self.eye.call("stats")
-            self.pump()
+            while self.pump():
+                pass
             if any(w.ident in c.replies for c in self.clients for w in c.waits):
                 continue  # a request that waited was served just now
             if not self.late or time.monotonic() > end:
