@@ -701,6 +701,10 @@ rust-bindings: ## write client/rust/src/sys.rs anew, after a change of gpubuf.h;
 interop: all python ## the Python package beside the real libraries of tests/interop, from PyPI; ONLY=pandas3
 	@$(PYTHON) tests/interop/run --build $(BUILD) --only '$(ONLY)' $(if $(RECORD),--record)
 
+.PHONY: mutants
+mutants: ## change one line of the source at a time, and see that a test fails: tests/mutants; ONLY=part of a file's name
+	@$(PYTHON) tests/mutants/run --only '$(ONLY)'
+
 check-tsan: ## unit, library and integration tests with ThreadSanitizer
 	@failed=; $(MAKE) -k SANITIZE=thread tests || failed=--build-failed; \
 	$(RUN_TESTS) --build $(BUILD)/tsan --suites unit,lib,integration,gpubufctl,gateway,peer,fault,integration-cuda --timeout 300 \

@@ -7,7 +7,7 @@ killed, and hands over. After each step names, versions, leases, who takes part,
 client may read are those of the model (pairs_model.py).
 
     pairs.py --seed 7 --steps 1000          one world
-    pairs.py --steps 100000                 worlds of random seeds, one after the other, until so many steps are done
+    pairs.py --steps 100000                 that many in all, in worlds of random seeds, 1000 in each
     pairs.py --seed 7 --steps 1000 --shrink finds fewer steps that fail in the same way
 
 A step draws its choices from the seed and its own number, and passes where it has nothing to do: so any of a program's
@@ -113,7 +113,7 @@ class World(Comparing, Sessions, Steps):
         self.options += ["--config", self.config]
 
     def write_config(self, rng):
-        """What the next daemon reads: a limit that may be lower than what clients have."""
+        """The next daemon reads it: a limit may be lower than what clients have."""
         with open(self.config, "w") as file:
             file.write(f"limit = session_unsealed={rng.choice([1, 2, 4, 1000, 1000, 1000])}\n")
 

@@ -79,7 +79,7 @@ class Waiting:
 
 
 class Side:
-    """What somebody who takes part in a stream has: the pages, and the memory of the frames (proto/stream.h)."""
+    """The pages and the memory of frames by which a session takes part in a stream (proto/stream.h)."""
 
     SLOT, AT, CLAIM_FROM = 64 + 128 * 8, 64, 16
     OUT = 1 << 63

@@ -163,7 +163,7 @@ class Comparing:
         self.check_contents()
 
     def differ(self):
-        """What is different, as a text; None: nothing."""
+        """The first difference, as a text; None: there is none."""
         listed = self.eye.call("list", versions=True, placements=True)
         self.catch_up(listed["seq"])
         if self.coming or self.model.expected:

@@ -1,5 +1,5 @@
-"""What pairs.py holds the daemon against: names, versions, leases, claims, streams and grace, as plainly as they can be
-said. There is no clock, no socket and no memory in it.
+"""The model that pairs.py compares a daemon with: names, versions, leases, claims, streams and grace, as plainly as they can
+be said. There is no clock, no socket and no memory in it.
 
 A client is anything that has `uid`, `gid`, `pid` and `leases`. A method either does what it is asked or raises `Refused`
 and changes nothing. How objects lie in memory is not predicted: `pairs.py` reports what has left its device (`left`,
@@ -117,7 +117,7 @@ class Lease:
 
 
 class Stream:
-    """Who takes part."""
+    """The writer and the readers that take part."""
 
     def __init__(self):
         self.writer = self.over = 0
@@ -222,7 +222,7 @@ class Model:
         self.forget(version)
 
     def unname(self, version, kind):
-        """What takes a name from its current version takes it from the older ones, too."""
+        """A current version takes the older ones along."""
         if self.names[version.name][0] is version:
             self.tell(kind, version)
             for older in reversed(self.names[version.name][1:]):
@@ -433,7 +433,7 @@ class Model:
     # ---- the daemon's end ----
 
     def crash(self):
-        """The daemon has ended, and its successor serves. What sessions had is theirs to remember."""
+        """The daemon has ended, and its successor serves. Only sessions know what they had."""
         self.expected.clear()
         self.waiting.clear()
         self.in_grace = True

@@ -297,7 +297,7 @@ class Sessions:
             self.over_grace()
 
     def over_grace(self):
-        """Who is not back by now does not read any more."""
+        """Clients that are not back by now read no more."""
         self.say("grace is over")
         self.failpoints.set(Failpoints.END_GRACE, 1)
         for _ in range(3):

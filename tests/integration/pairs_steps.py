@@ -1,4 +1,4 @@
-"""What the clients of pairs.py do, and what becomes of them: a method for each kind of step."""
+"""Steps of the clients of pairs.py: a method for each kind."""
 
 import random
 import time

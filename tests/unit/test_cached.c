@@ -1,4 +1,4 @@
-/* What the library believes of memory that the daemon shows it. */
+/* The library believes the memory that a daemon shows it: while that lives, and by its number. */
 #include "tests/cases.h"
 
 #include "client/lib/memory/cache.h"

@@ -189,7 +189,7 @@ TEST_WITH(test_a_quota_is_not_for_what_comes_back, NULL, end)
     reader = connect_as(1002);
     publish(owner, "away", 4 * MIB, "0644", "spill");
     expect(owner, CALL("move", "\"name\":\"away\""), "\"result\":{}");
-    /* Each of a mode of its own takes a segment, of which it uses little. */
+    /* Each has a mode of its own, and so a segment. */
     publish(owner, "b", 100, "0640", "keep");
     publish(owner, "c", 100, "0660", "keep");
     publish(owner, "d", 100, "0666", "keep");
@@ -219,7 +219,7 @@ TEST_WITH(test_a_name_keeps_what_it_says, NULL, end)
     expect(owner, CALL("stat", "\"name\":\"a\""), "\"version\":4");
 }
 
-/* What a look at the objects has found does not count in the next. */
+/* A look at the objects counts nothing that an earlier one has found. */
 TEST_WITH(test_each_look_begins_anew, NULL, end)
 {
     static const size_t sizes[] = {MIB, MIB, MIB / 2, MIB * 3 / 2}; /* two in each segment */
