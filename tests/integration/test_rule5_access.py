@@ -191,6 +191,16 @@ def test_events_of_what_may_not_be_seen(daemon):
     other.no_notification()
 
 
+def test_nothing_is_resumed_that_may_not_be_seen(daemon):
+    """Whoever knows an object's name, its version and the daemon's instance cannot say it was theirs."""
+    owner, other = daemon.connect_as(*OWNER), daemon.connect_as(*OTHER)
+    one = {"name": "a", "version": owner.put("a")}
+    instance = daemon.connect().call("hello", protocol=1)["instance"]
+    resume = {"instance": instance, "objects": [one]}
+    assert other.call("hello", protocol=1, resume=resume)["resumed"] == [None]
+    assert owner.call("hello", protocol=1, resume=resume)["resumed"] != [None]
+
+
 def test_groups_are_those_of_the_connection(daemon):
     """Rights are those of the process when it connected."""
     owner = daemon.connect_as(*OWNER)
