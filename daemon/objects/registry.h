@@ -52,6 +52,12 @@ struct gb_live {
     struct gb_stream *stream; /* NULL: nobody has joined one */
 };
 
+/* Where parts of an object's text end: the note, which its owner alone is told; name, version,
+   label and device; all but the layout (lists, events). `,"layout":{…}` follows. */
+struct gb_text_ends {
+    uint32_t note, head, brief;
+};
+
 struct gb_object {
     struct gb_name index;   /* while it is the name's current version */
     struct gb_link of_name; /* a ring: the current version, older ones that have the name, newest
@@ -87,14 +93,12 @@ struct gb_object {
 
     struct gb_first first; /* of its first buffer that has bytes; 0: none */
 
-    /* The unchanging part of replies about it, rendered once: members without braces. Up to
-       `note_length` the note, which its owner alone is told; up to `head_length` name, version,
-       label and device; up to `brief_length` all but the layout (lists, events); then
-       `,"layout":{…}`. NULL until it is rendered or has a note. */
+    /* The unchanging part of replies about it, rendered once: members without braces. NULL until it
+       is rendered or has a note. */
     char *text;
-    struct gb_string label; /* as JSON: in the text, or what the next text will have; NULL: none */
-    uint32_t note_length, head_length, brief_length;
     size_t text_length;
+    struct gb_text_ends text_ends;
+    struct gb_string label; /* as JSON: in the text, or what the next text will have; NULL: none */
 
     size_t name_length;
     char name[];

@@ -17,8 +17,8 @@ const char *const gb_evict_names[] = {
 
 static void write_fixed(struct gb_writer *writer, const struct gb_object *object, uint64_t version)
 {
-    if (object->note_length)
-        gb_write(writer, object->text, object->note_length);
+    if (object->text_ends.note)
+        gb_write(writer, object->text, object->text_ends.note);
     GB_WRITE_LITERAL(writer, "\"name\":");
     gb_write_string(writer, object->name, object->name_length);
     GB_WRITE_UINT(writer, ",\"version\":", version);
@@ -88,7 +88,7 @@ static const char *find_member(const struct gb_object *object, const char *membe
 {
     size_t length = strlen(member);
     const char *found =
-        object->text ? memmem(object->text, object->head_length, member, length) : NULL;
+        object->text ? memmem(object->text, object->text_ends.head, member, length) : NULL;
 
     return found ? found + length : NULL;
 }
@@ -100,7 +100,7 @@ static void read_title(struct gb_object *object)
     unsigned long long count = keep ? strtoull(keep, NULL, 10) : 0;
 
     object->cluster =
-        object->text && memmem(object->text, object->brief_length, CLUSTER, strlen(CLUSTER));
+        object->text && memmem(object->text, object->text_ends.brief, CLUSTER, strlen(CLUSTER));
     object->keep = count < GB_LIMIT(keep) ? (unsigned)count : GB_LIMIT(keep);
     object->label.text = find_member(object, LABEL);
     if (!object->label.text || *object->label.text != '"') {
@@ -153,10 +153,10 @@ void gb_object_set_text(struct gb_object *object, char *text, size_t length, siz
     object->text = text;
     object->text_length = length;
     size_t note = gb_text_note(text, brief);
-    object->note_length = (uint32_t)note;
-    object->brief_length = (uint32_t)brief;
+    object->text_ends.note = (uint32_t)note;
+    object->text_ends.brief = (uint32_t)brief;
     head = memmem(text + note, brief - note, HEAD_END, strlen(HEAD_END));
-    object->head_length = (uint32_t)(head ? (size_t)(head - text) : brief);
+    object->text_ends.head = (uint32_t)(head ? (size_t)(head - text) : brief);
     read_title(object);
 }
 
@@ -212,7 +212,7 @@ void gb_object_note_place(struct gb_object *object, struct gb_layout *layout)
 
 static struct gb_string layout_text(const struct gb_object *object)
 {
-    size_t skip = object->brief_length + strlen(",\"layout\":");
+    size_t skip = object->text_ends.brief + strlen(",\"layout\":");
 
     return (struct gb_string){object->text + skip, object->text_length - skip};
 }
@@ -287,9 +287,10 @@ void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *o
                              const struct gb_user *reader)
 {
     gb_write_char(writer, '{');
-    gb_write(writer, object->text + object->note_length, object->head_length - object->note_length);
-    gb_write(writer, object->text + object->brief_length,
-             object->text_length - object->brief_length);
+    gb_write(writer, object->text + object->text_ends.note,
+             object->text_ends.head - object->text_ends.note);
+    gb_write(writer, object->text + object->text_ends.brief,
+             object->text_length - object->text_ends.brief);
     if (is_foreign(object, reader))
         GB_WRITE_LITERAL(writer, ",\"foreign\":true");
     if (gb_storage_is_final(object->storage))
@@ -301,11 +302,11 @@ void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *o
 void gb_object_write(struct gb_writer *writer, const struct gb_object *object, unsigned parts,
                      uint64_t now_ms)
 {
-    size_t skip = parts & GB_WITH_NOTE ? 0 : object->note_length;
+    size_t skip = parts & GB_WITH_NOTE ? 0 : object->text_ends.note;
 
     gb_write_char(writer, '{');
     gb_write(writer, object->text + skip,
-             (parts & GB_WITH_LAYOUT ? object->text_length : object->brief_length) - skip);
+             (parts & GB_WITH_LAYOUT ? object->text_length : object->text_ends.brief) - skip);
     gb_write_text(writer, !object->version            ? ",\"state\":\"open\""
                           : gb_object_is_live(object) ? ",\"state\":\"live\""
                                                       : ",\"state\":\"sealed\"");
@@ -449,7 +450,7 @@ size_t gb_text_count_places(const char *text, size_t length)
 static int relocated_text(const struct gb_object *object, const struct relocation *relocation,
                           struct text *text, struct gb_error *error)
 {
-    struct scan scan = {object->text + object->brief_length, object->text + object->text_length};
+    struct scan scan = {object->text + object->text_ends.brief, object->text + object->text_length};
     struct gb_buffer place,
         first = {.segment = object->first.segment, .offset = object->first.offset};
     size_t room = object->text_length + object->text_length / 8 + 64; /* for longer numbers */
@@ -470,7 +471,7 @@ static int relocated_text(const struct gb_object *object, const struct relocatio
     if (has_bytes)
         relocate_buffer(&first, relocation);
     text->first = first;
-    text->brief = object->brief_length;
+    text->brief = object->text_ends.brief;
     return take_text(&writer, text, error);
 }
 

@@ -90,8 +90,8 @@ static void put_object(struct gb_writer *writer, const struct gb_object *object,
     put_u64(writer, (uint64_t)object->ttl_ms);
     put_u64(writer, (uint64_t)gb_wall_ms() + left);
     put_text(writer, object->name, object->name_length);
-    put_u64(writer, object->brief_length);
-    put_text(writer, object->text, whole ? object->text_length : object->brief_length);
+    put_u64(writer, object->text_ends.brief);
+    put_text(writer, object->text, whole ? object->text_length : object->text_ends.brief);
     if (gb_object_is_live(object))
         put_writers(writer, object);
 }

@@ -103,7 +103,7 @@ OTHERS = {
         "include/", "client/lib/objects/hold", "client/lib/objects/open", "client/lib/objects/pinned",
         "client/lib/objects/stream", "client/lib/wire/client", "client/lib/wire/gather", "proto/dtype",
     ),
-    "client/python/src": ("include/", "proto/dtype", "proto/pool"),
+    "client/python/src": ("include/", "proto/dtype", "proto/place", "proto/pool"),
 }
 SUFFIXES = (".c", ".h", ".py", ".cjs", ".mjs")
 

@@ -220,8 +220,8 @@ static int connect_once(const char *path, const struct gpubuf_connect_options *o
         close(fd);
         return gb_report_memory(NULL);
     }
-    client->own_daemon = options->own_daemon;
-    client->while_listening = options->while_listening && gb_socket_uid(fd) == geteuid();
+    client->daemon.own_daemon = options->own_daemon;
+    client->daemon.while_listening = options->while_listening && gb_socket_uid(fd) == geteuid();
     client->requests.timeout_ms = options->answer_timeout_ms < 0 ? -1 : options->answer_timeout_ms;
     client->imports.idle_bytes_max = options->cache_bytes;
     client->path = strdup(path);

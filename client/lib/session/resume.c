@@ -432,7 +432,7 @@ static void connect_anew(struct gpubuf_client *client)
         (void)gb_fail(&why, GPUBUF_E_CLOSED, "cannot connect to the daemon at %s: %s", client->path,
                       strerror_r(error, reason, sizeof(reason)));
         try_again(client, &why);
-        if (client->while_listening && (error == ECONNREFUSED || error == ENOENT))
+        if (client->daemon.while_listening && (error == ECONNREFUSED || error == ENOENT))
             give_up(client);
         return;
     }

@@ -136,8 +136,9 @@ struct gb_flush {
     bool listens;      /* it looks out for messages, too */
 };
 
-/* The daemon, in its own words. */
+/* The daemon: which one the program asks for, and what it says of itself. */
 struct gb_daemon {
+    bool own_daemon, while_listening; /* as in the options */
     char instance[GB_INSTANCE_BYTES];
     uint64_t names_max, line_bytes_max, request_bytes_max;
 };
@@ -160,7 +161,6 @@ struct gpubuf_client {
     enum gb_link_state link;
     int resume_ms;                    /* as in the options; GPUBUF_NO_RESUME: never */
     char *path, *name;                /* of the socket, of the client; owned */
-    bool own_daemon, while_listening; /* as in the options */
     struct gb_resumption *resumption; /* NULL: connections are not made anew; owned */
 
     struct gb_program_loop loop;

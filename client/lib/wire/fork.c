@@ -102,7 +102,7 @@ int gb_fork_reconnect(struct gpubuf_client *client)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
         error = errno;
-    else if (client->own_daemon && gb_socket_uid(fd) != geteuid())
+    else if (client->daemon.own_daemon && gb_socket_uid(fd) != geteuid())
         error = EACCES;
     else if (dup3(fd, client->conn.fd, O_CLOEXEC) < 0)
         error = errno;
