@@ -181,8 +181,8 @@ GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
  * from the beginning (gpubuf_watch).
  *
  * If no daemon listens within resume_ms (or now, with while_listening), or the daemon said that it
- * stops for good, the connection is lost: every call returns GPUBUF_E_CLOSED (GPUBUF_E_NO_MEMORY if all attempts failed for want
- * of memory), and objects stay readable until they are released.
+ * stops for good, the connection is lost: every call returns GPUBUF_E_CLOSED (GPUBUF_E_NO_MEMORY if
+ * all attempts failed for want of memory), and objects stay readable until they are released.
  */
 GPUBUF_API void gpubuf_disconnect(struct gpubuf_client *client);
 

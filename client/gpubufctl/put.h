@@ -1,6 +1,7 @@
 /*
- * Publishing a file: what the readers of its formats (put_csv.c, put_raw.c, put_safetensors.c) share with `gpubufctl put`. Whatever fails ends the program (end.h), and the
- * daemon takes back an object that is not sealed.
+ * Publishing a file: what the readers of its formats (put_csv.c, put_raw.c, put_safetensors.c)
+ * share with `gpubufctl put`. Whatever fails ends the program (end.h), and the daemon takes back an
+ * object that is not sealed.
  */
 #ifndef GB_PUT_H
 #define GB_PUT_H

@@ -324,8 +324,8 @@ static void draw_heading(const struct gb_top_view *view, struct gb_writer *out)
     gb_line_end(&line);
 }
 
-/* Objects get the room that is left; sessions and users at most a quarter of it each, and nothing on
-   a low terminal. */
+/* Objects get the room that is left; sessions and users at most a quarter of it each, and nothing
+   on a low terminal. */
 static void draw_fitting_lists(const struct gb_top_view *view, struct gb_writer *out)
 {
     size_t used = lines_of(out), room = view->rows > used ? view->rows - used : 0;

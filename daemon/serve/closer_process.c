@@ -35,8 +35,8 @@ static void on_tick(int number)
 {
 }
 
-/* What `ps` shows: in the place of the arguments and the environment, which lie one after the other
-   before the path of the program. */
+/* Sets the title that `ps` shows, in the place of the arguments and the environment, which lie one
+   after the other before the path of the program. */
 static void set_title(const char *title)
 {
     char *begin = program_invocation_name, *end = (char *)getauxval(AT_EXECFN);

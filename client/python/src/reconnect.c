@@ -16,8 +16,8 @@ static int64_t now_ms(void)
     return now.tv_sec * (int64_t)1000 + now.tv_nsec / 1000000 + 1;
 }
 
-/* Whether nobody listens, so that a later attempt may succeed; the error is set if not. A daemon that
-   is just ending hangs up first. */
+/* Whether nobody listens, so that a later attempt may succeed; the error is set if not. A daemon
+   that is just ending hangs up first. */
 static bool is_absent(const struct client *self, int status, int patience_ms, int64_t since)
 {
     bool absent = status == GPUBUF_E_CONNECT || (self->start && status == GPUBUF_E_CLOSED);
