@@ -10,7 +10,7 @@ METHODS = {method["name"]: method for method in PROTOCOL["methods"]}
 NOTIFICATIONS = {one["name"]: one["params"] for one in PROTOCOL["notifications"]}
 STRUCTURES = {one["name"]: one["members"] for one in PROTOCOL["structures"]}
 COMMON_ERRORS = set(PROTOCOL["common_errors"])
-BRIEF = {"name", "version", "label", "keep", "live", "device", "layout", "ready"}
+BRIEF = {"name", "version", "label", "keep", "live", "device", "layout", "ready", "foreign", "final"}
 
 
 def shorthand(text):

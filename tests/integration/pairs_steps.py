@@ -611,7 +611,10 @@ class Steps:
         def act(result):
             version = self.model.names.get(name, [None])[0]
             if not isinstance(result, RpcError):
-                (self.writing if write else self.opened)(client, result, version)
+                if write:
+                    self.writing(client, version, result)
+                else:
+                    self.opened(client, result, version)
             elif version is None:
                 if result.kind not in SCARCE and name not in self.declined:
                     raise Difference(f"{name}: {result}")
