@@ -221,8 +221,8 @@ def _check(spec: Tuple[Any, ...], buffers: Buffers, path: Path, like: Any) -> No
     _, dtype, length, _, _, _, characters, children, _ = spec
     limit = children[0][2] if children else characters
     if dtype in _nodes.OFFSET_WIDTHS:
-        letter = "q" if _nodes.OFFSET_WIDTHS[dtype] == 8 else "i"
-        offsets = memoryview(buffers[path, OFFSETS]).cast(letter).tolist()
+        view = memoryview(buffers[path, OFFSETS])
+        offsets = (view.cast("q") if _nodes.OFFSET_WIDTHS[dtype] == 8 else view.cast("i")).tolist()
         if offsets != sorted(offsets) or offsets[0] < 0 or offsets[-1] > limit:
             raise _values.misled(like, "offsets do not ascend within it")
     elif dtype == "dictionary" and any(

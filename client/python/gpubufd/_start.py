@@ -36,8 +36,8 @@ def program(name: str) -> str:
     package = pathlib.Path(__file__).resolve().parent
     beside = (package.parent / "bin", package.parent.parent / "bin")  # of pip's --target, and of make
     places = [str(place) for place in beside if _is_as_safe(place, package)]
-    schemes = ({}, {"scheme": "posix_prefix"}, {"scheme": "posix_user"})
-    places += [sysconfig.get_path("scripts", **scheme) for scheme in schemes]
+    places += [sysconfig.get_path("scripts")]
+    places += [sysconfig.get_path("scripts", scheme) for scheme in ("posix_prefix", "posix_user")]
     found = shutil.which(name, path=os.pathsep.join(places)) or shutil.which(name)
     if not found:
         raise FileNotFoundError(f"there is no {name} beside this package, nor on the PATH: install the wheel, which has "
