@@ -93,6 +93,60 @@ def test_with_an_index_it_still_shares_memory(client):
     assert table.to_pandas()["a"].to_numpy().ctypes.data == address
 
 
+def wide(count=5000, rows=3):
+    return pd.DataFrame(np.arange(float(count * rows)).reshape(rows, count))
+
+
+def among(**others):
+    """A wide frame with columns of several types, mixed."""
+    frame = pd.concat([wide(2500), wide(1700).astype("i4").add_prefix("i"), pd.DataFrame(others)], axis=1)
+    return frame.iloc[:, np.random.default_rng(1).permutation(len(frame.columns))].copy()
+
+
+WIDE = {  # frames of more columns than a table has
+    "floats": wide, "floats by column": lambda: pd.DataFrame(np.asfortranarray(wide().to_numpy()), copy=False),
+    "no rows": lambda: wide(rows=0), "with an index": lambda: wide().set_axis(list("xyz")),
+    "names": lambda: wide().rename(columns=lambda i: f"c{i}").rename_axis(columns="what"),
+    "dates for labels": lambda: wide().set_axis(pd.DatetimeIndex(pd.date_range("2000", periods=5000), freq=None), axis=1),
+    "two types and others": lambda: among(s=["a", None, "c"], b=[True, False, True], d=pd.to_datetime(["2020"] * 3),
+                                          float64=pd.array([1, None, 2], dtype="Int64")),
+    "of several blocks": lambda: pd.concat([wide(3000), wide(2000).add_prefix("x")], axis=1),
+    "texts that just fit": lambda: pd.concat([wide(4000), wide(96).astype(str).add_prefix("s")], axis=1),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_wide_frames(client, name):
+    def check(back, frame):
+        assert back.equals(frame) and back.index.equals(frame.index)
+        pd.testing.assert_index_equal(back.columns, frame.columns)
+
+    frame = WIDE[name]()
+    client.put("f", frame)
+    assert len(client["f"].names) <= 4096
+    check(client["f"].to_pandas(), frame)
+    check(client["f"][1:].to_pandas(), frame[1:] if name == "with an index" else frame[1:].reset_index(drop=True))
+    client.put("g", client["f"].to_pandas())
+    check(client["g"].to_pandas(), frame)
+
+
+def test_blocks_are_shared_and_nan_may_be_null(client):
+    client.put("f", wide())
+    client.put("g", wide(5))
+    for name in "fg":
+        assert np.shares_memory(client[name].to_pandas().to_numpy(), client[name].to_pandas().to_numpy())
+    for count in (5, 5000):
+        frame = wide(count)
+        frame.iloc[1, 2] = np.nan
+        client.put("n", frame, nan_as_null=True, replace=True)
+        pd.testing.assert_frame_equal(client["n"].to_pandas(), frame)
+
+
+def test_too_many_texts(client):
+    with pytest.raises(ValueError, match="5000 columns that are not numbers, such as 'c0', and a table has at most 4096: put parts"):
+        client.put("f", wide().astype(str).rename(columns=lambda i: f"c{i}"))
+
+
 ODD = ["", "{", "[]", "null", '{"columns": 5}', '{"columns": [{}]}', '{"index_columns": ["a", "nothing"], "columns": []}',
        '{"columns": [{"name": "a", "field_name": "a", "pandas_type": "x", "numpy_type": "Made[up]"}]}',
        '{"columns": [{"name": "a", "field_name": "a", "pandas_type": "date", "numpy_type": "Int128"}]}',
@@ -102,6 +156,11 @@ ODD = ["", "{", "[]", "null", '{"columns": 5}', '{"columns": [{}]}', '{"index_co
              {"numpy_type": "Int64", "pandas_type": {}}, {"numpy_type": "list<x>[pyarrow]"}, {"numpy_type": 5},
              {"pandas_type": "categorical", "metadata": {"categories": "x"}}, {"numpy_type": "Period[M]"})),
        '{"column_indexes": [{"name": ["x"]}]}', '{"column_indexes": [{"numpy_type": "int8"}]}', '{"column_indexes": [5]}',
+       *(json.dumps({"creator": {"library": "gpubufd"}, **odd}) for odd in (
+           {"labels": 5}, {"labels": {"words": {"a": {"Timestamp": []}}, "dtypes": ["object"]}}, {"labels": {"words": {}, "dtypes": []}},
+           {"labels": {"words": {"a": ["x", 1]}, "dtypes": ["object"] * 3}}, {"labels": {"words": {"a": 1}, "dtypes": [{}]}},
+           {"packed": {"a": [["x"], [[0, 1]]]}}, {"packed": {"a": 5}}, {"packed": [1]})),
+       '{"column_indexes": [{"name": null, "numpy_type": "object"}, {"name": null, "numpy_type": "int64"}]}',
        '{"index_columns": [{"kind": "range"}]}', '{"index_columns": [{"kind": "range", "start": 0, "stop": 9, "step": 1, '
        '"name": null}]}', '{"column_indexes": [{"numpy_type": "int64", "name": null}]}']
 

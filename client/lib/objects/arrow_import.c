@@ -213,8 +213,10 @@ static int make_children(struct planning *planning, size_t count, struct plan *p
                          struct gpubuf_column_spec *spec, struct gpubuf_column_spec **specs)
 {
     if (count > GB_LIMIT(columns))
-        return FAIL(planning, "an array has %zu children; at most %d are possible", count,
-                    (int)GB_LIMIT(columns));
+        return FAIL(planning,
+                    "a table has at most %d columns, not %zu: put the numbers as one array, "
+                    "or columns as a bundle of arrays",
+                    (int)GB_LIMIT(columns), count);
     plan->children = gb_pool_calloc(&planning->pool, count + 1, sizeof(*plan->children));
     *specs = gb_pool_calloc(&planning->pool, count + 1, sizeof(**specs));
     if (!plan->children || !*specs)

@@ -14,7 +14,7 @@ import numbers
 import sys
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
-from . import _core, _fetch, _floats, _frames, _gpu, _nodes, _series, _zones, cuda
+from . import _core, _fetch, _floats, _frames, _gpu, _labels, _nodes, _series, _zones, cuda
 from ._cuda_array import CudaArray
 from ._gpu import is_on_gpu
 from ._layout import (
@@ -119,7 +119,7 @@ def _without_nan(value: Any) -> Any:
         return {name: _without_nan(column) for name, column in value.items()}
     if isinstance(value, (list, tuple)):
         return [None if isinstance(item, float) and item != item else item for item in value]
-    if _frames.is_cudf(value):
+    if _frames.is_cudf(value) or hasattr(value, "columns"):
         return value
     array = value.to_numpy() if hasattr(value, "iloc") and hasattr(value, "dtype") else value
     if not _is_numpy(array) or array.dtype.kind != "f" or array.ndim != 1:
@@ -131,9 +131,6 @@ def _without_nan(value: Any) -> Any:
 def plan(value: Any, stream: Optional[int] = None, nan_as_null: bool = False) -> Plan:
     """The Plan of a value: as an array, column, table, bytes or bundle. `stream`: the one that makes the value."""
     if nan_as_null:
-        if hasattr(value, "columns") and hasattr(value, "iloc") and not hasattr(value, "to_pylibcudf"):
-            columns, metadata = _frames.with_metadata(value)
-            return _plan_dict(_without_nan(columns), metadata, len(value))
         value = _without_nan(value)
     module = type(value).__module__.partition(".")[0]
     if isinstance(value, _core.Object):
@@ -143,7 +140,7 @@ def plan(value: Any, stream: Optional[int] = None, nan_as_null: bool = False) ->
     if isinstance(value, _fetch.HostBundle):
         return _plan_bundle(value)
     if module in ("pandas", "cudf") and hasattr(value, "columns") and hasattr(value, "iloc"):
-        return _plan_frame(value)
+        return _plan_cudf(value) if module == "cudf" else _plan_frame(value, nan_as_null)
     if module == "pandas":
         return _plan_pandas(value)
     if isinstance(value, Mapping):
@@ -514,52 +511,50 @@ def column_source(value: Any, where: str) -> Tuple[Any, ...]:
 
 
 def _plan_dict(
-    value: Mapping[Any, Any], metadata: Optional[Tuple[bytes, ...]] = None, rows: Optional[int] = None,
-    known: Mapping[str, Any] = {},
+    value: Mapping[Any, Any], metadata: Optional[Tuple[bytes, ...]] = None, rows: Optional[int] = None
 ) -> Plan:
-    """The Plan of a dict of columns. `rows`: the number of rows, for a frame that may have no columns.
-
-    `known`: sources of columns before these, on the host, that are made already.
-    """
+    """The Plan of a dict of columns. `rows`: the number of rows, for a frame that may have no columns."""
     for name in value:
         if not isinstance(name, str):
             raise TypeError(f"a column's name is a str, not {name!r}")
     there = {name: _gpu.column_on_gpu(column, name) for name, column in value.items()}
     sources = {name: column_source(column, name) for name, column in value.items() if there[name] is None}
     for name, source in sources.items():
-        if len(source) == 2 and _nodes.check_types(source[0], name):
-            there[name] = _gpu.of_capsules(source, value[name])
-    if any(there.values()):
-        there = {**dict.fromkeys(known), **there}
-        return _plan_mixed({**known, **value}, there, {**known, **sources}, metadata)
-    children = list(known.items())
-    for name, column in value.items():
-        source = sources[name]
-        found = source[1] if len(source) != 2 else len(column)
+        found = _rows_of(source, value[name])
         if rows is not None and found != rows:
             raise ValueError(f"{at_column(name)}it has {found} rows, the columns before it {rows}")
         rows = found
-        children.append((name, source))
-    source = ("+s", rows or 0, 0, (None,), tuple(children), None)
+    return _plan_columns(value, sources, {name: found for name, found in there.items() if found}, metadata, rows or 0)
+
+
+def _rows_of(source: Tuple[Any, ...], column: Any) -> int:
+    if len(source) != 2:
+        return int(source[1])
+    return len(column) if hasattr(column, "__len__") else sum(piece.rows for piece in _nodes.pieces_of(source))
+
+
+def _plan_columns(
+    value: Any, sources: Mapping[str, Any], there: Dict[str, _gpu.Found], metadata: Optional[Tuple[bytes, ...]], rows: int
+) -> Plan:
+    """The Plan of a table's columns: of sources on the host, and of others by name; in the order of `value`."""
+    for name, source in sources.items():
+        if len(source) == 2 and _nodes.check_types(source[0], name):
+            there[name] = _gpu.of_capsules(source, source)
+    if len(sources) > _core.COLUMNS:
+        raise ValueError(
+            f"a table has at most {_core.COLUMNS} columns, these are {len(sources)}: put_bundle() has room for more arrays, and a "
+            "pandas DataFrame for more columns of numbers"
+        )
+    if there:  # the table is made there, too
+        made = Plan("columns", (value, there), table=True, metadata=metadata)
+        for name in value:
+            made.take(name, there.get(name) or _gpu.Found(_nodes.pieces_of(sources[name]), keep=sources[name]))
+        made.rows = sum(piece.rows for piece in made.columns[0][1])
+        return made
+    source = ("+s", rows, 0, (None,), tuple(sources.items()), None)
     if metadata:
         source += (_nodes.encoded(metadata),)
     return Plan("arrow", value, source=source, table=True, metadata=metadata)
-
-
-def _plan_mixed(
-    value: Mapping[Any, Any], found: Mapping[Any, Any], sources: Mapping[str, Any],
-    metadata: Optional[Tuple[bytes, ...]],
-) -> Plan:
-    """The Plan of a dict of columns with some on a GPU, where the table is made too, or with views of strings."""
-    made = Plan("columns", (value, found), table=True, metadata=metadata)
-    for name in value:
-        there = found[name]
-        if there is None:
-            source = sources[name]
-            there = _gpu.Found(_nodes.pieces_of(source), keep=source)
-        made.take(name, there)
-    made.rows = sum(piece.rows for piece in made.columns[0][1])
-    return made
 
 
 def _plan_list(value: Any) -> Plan:
@@ -590,22 +585,56 @@ def _plan_batches(value: Any) -> Plan:
 # ---- pandas ----
 
 
-def _block_sources(columns: Mapping[str, Any], block: Any) -> Dict[str, Any]:
-    """The sources of the first columns, which are the rows of an array of numbers; none without it."""
-    if block is None:
-        return {}
-    format_, rows = _numpy_source(block[0], "")[:2]
-    return {name: (format_, rows, 0, (None, row), (), None) for name, row in zip(columns, block.view("u1"))}
+def _plan_cudf(value: Any) -> Plan:
+    names, labels = _labels.written(value.columns)
+    columns = dict(zip(names, (column for _, column in value.items())))
+    levels, metadata = _frames.metadata_of(value, names, columns.values(), labels)
+    return _plan_dict({**columns, **levels}, metadata, len(value))
 
 
-def _plan_frame(value: Any) -> Plan:
-    """The Plan of a DataFrame of pandas or cuDF."""
-    block = None if _frames.is_cudf(value) else _frames.block_of(value)
-    columns, metadata = _frames.with_metadata(value, block)
-    known = _block_sources(columns, block)
-    made = _plan_dict({name: columns[name] for name in [*columns][len(known) :]}, metadata, len(value), known)
-    made.keep = (value, block, made.keep)
-    return made
+def _plan_frame(value: Any, nan_as_null: bool) -> Plan:
+    """The Plan of a DataFrame of pandas, block by block. In one with too many columns each block of numbers is a column."""
+    names, labels = _labels.written(value.columns)
+    blocks, wide = _frames.blocks_of(value), len(names) + value.index.nlevels > _core.COLUMNS
+    columns: List[Any] = [None] * len(names)  # those that are more than numbers
+    found: List[Any] = [None] * len(names)  # names and sources
+    packed: Dict[str, Any] = {}
+    for places, values in _frames.merged(blocks) if wide else blocks:
+        first = names[places[0]] if places else ""
+        if wide and _frames.is_numbers(values):
+            name = _labels.unique(str(values.dtype), {*names, *packed})
+            packed[name] = [names[place] for place in places], _frames.runs_of(places)
+            found[places[0]] = name, _packed_source(values, first, nan_as_null)
+        elif _frames.is_numbers(values) and not nan_as_null:
+            for place, source in zip(places, _number_sources(values, first)):
+                found[place] = names[place], source
+        else:
+            for place, row in zip(places, [values] if values.ndim == 1 else values):
+                columns[place] = row
+                found[place] = names[place], _pandas_source(row, names[place], nan_as_null)
+    levels, metadata = _frames.metadata_of(value, names, columns, labels, packed)
+    sources = dict(pair for pair in found if pair)
+    if wide and len(sources) + len(levels) > _core.COLUMNS:
+        text = next(name for name in sources if name not in packed)
+        raise ValueError(
+            f"the frame has {len(sources) - len(packed)} columns that are not numbers, such as {text!r}, and a table has at "
+            f"most {_core.COLUMNS}: put parts of the frame, such as frame.iloc[:, :1000]")
+    sources.update((field, column_source(level, field)) for field, level in levels.items())
+    return _plan_columns(sources, sources, {}, metadata, len(value))
+
+
+def _number_sources(values: Any, where: str) -> Iterator[Tuple[Any, ...]]:
+    """The sources of columns of numbers, that are the rows of an array."""
+    array, dtype = _native(values, where)
+    rows, format_ = values.shape[1], _core.format_of(dtype)
+    return ((format_, rows, 0, (None, row), (), None) for row in _numpy().ascontiguousarray(array).view("u1"))
+
+
+def _packed_source(values: Any, where: str, nan_as_null: bool) -> Tuple[Any, ...]:
+    """The source of a column of lists of a fixed size, which are the columns of an array."""
+    count, rows = values.shape
+    items = _pandas_source(values.T.ravel(), where, nan_as_null)
+    return (f"+w:{count}", rows, 0, (None,), (("item", items),), None)
 
 
 def _plan_pandas(value: Any) -> Plan:
@@ -620,42 +649,47 @@ def _plan_pandas(value: Any) -> Plan:
     return Plan("arrow", value, source=_pandas_source(value, ""), table=False)
 
 
-def _pandas_source(value: Any, where: str) -> Tuple[Any, ...]:
-    """The source of a Series, Index or extension array."""
+def _pandas_source(value: Any, where: str, nan_as_null: bool = False) -> Tuple[Any, ...]:
+    """The source of a Series, an Index, or an array of a frame."""
     numpy = _numpy()
     import pandas
 
-    series = value if hasattr(value, "iloc") else pandas.Series(value)
-    dtype = series.dtype
+    dtype = value.dtype
     if isinstance(dtype, numpy.dtype):
-        return _numpy_source(series.to_numpy(), where)
-    held = _gpu.arrow_source(series.array.__arrow_array__()) if _series.lies_in_arrow(dtype) else None
+        plain = value if isinstance(value, numpy.ndarray) else value.to_numpy()
+        return _numpy_source(plain, where, numpy.isnan(plain) if nan_as_null and dtype.kind == "f" else None)
+    array = value if isinstance(value, pandas.api.extensions.ExtensionArray) else value.array
+    held = _gpu.arrow_source(array.__arrow_array__()) if _series.lies_in_arrow(dtype) else None
     if held is not None:  # an old pyarrow has no streams of chunked arrays
         return held
-    nulls = series.isna().to_numpy()
     if isinstance(dtype, pandas.CategoricalDtype):
-        return _category_source(series, nulls, where)
+        codes, nulls = array.codes, None
+        if len(codes) and codes.min() < 0:
+            nulls = codes < 0
+            codes = numpy.where(nulls, codes.dtype.type(0), codes)
+        indices = _numpy_source(codes, where, nulls)
+        return indices[:5] + (_one_piece(array.categories, where),)
     if isinstance(dtype, pandas.DatetimeTZDtype):
-        utc = series.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()
-        source = _numpy_source(utc, where, nulls)
+        source = _numpy_source(array.asi8.view(f"M8[{dtype.unit}]"), where)
         return (source[0] + _zones.name_of(dtype.tz, where),) + source[1:]
     if isinstance(dtype, pandas.SparseDtype):
         raise TypeError(f"{at_column(where)}it is sparse: series.sparse.to_dense() makes it dense")
+    if isinstance(dtype, pandas.StringDtype):
+        return list_source(array.tolist(), where)
+    nulls = numpy.asarray(array.isna())
     if isinstance(dtype, pandas.PeriodDtype):
-        source = _numpy_source(numpy.where(nulls, 0, series.array.asi8), where, nulls)
+        source = _numpy_source(numpy.where(nulls, 0, array.asi8), where, nulls)
         return source + (_nodes.encoded(_series.extension("pandas.period", freq=str(dtype)[7:-1])),)
     if isinstance(dtype, pandas.IntervalDtype):
-        return _interval_source(series.array, nulls, where)
+        return _interval_source(array, nulls, where)
     if hasattr(dtype, "numpy_dtype") and not hasattr(dtype, "pyarrow_dtype"):
         zero = numpy.zeros(1, dtype.numpy_dtype)[0]
-        return _numpy_source(series.to_numpy(dtype.numpy_dtype, na_value=zero), where, nulls)
-    if isinstance(dtype, pandas.StringDtype):
-        return list_source(series.tolist(), where)
-    if hasattr(series.array, "__arrow_array__"):
+        return _numpy_source(array.to_numpy(dtype.numpy_dtype, na_value=zero), where, nulls)
+    if hasattr(array, "__arrow_array__"):
         import pyarrow
 
-        schema, array = pyarrow.array(series.array.__arrow_array__()).__arrow_c_array__()
-        return schema, [array]
+        schema, made = pyarrow.array(array.__arrow_array__()).__arrow_c_array__()
+        return schema, [made]
     raise TypeError(f"{at_column(where)}pandas' {dtype} cannot be put: convert it with astype()")
 
 
@@ -672,14 +706,6 @@ def _interval_source(array: Any, nulls: Any, where: str) -> Tuple[Any, ...]:
     sides = tuple((side, _one_piece(getattr(array, side), where)) for side in ("left", "right"))
     mask = _bitmap(~nulls) if nulls.any() else None
     return ("+s", len(array), int(nulls.sum()), (mask,), sides, None, _nodes.encoded(told))
-
-
-def _category_source(series: Any, nulls: Any, where: str) -> Tuple[Any, ...]:
-    codes = series.cat.codes.to_numpy()
-    if nulls.any():
-        codes = _numpy().where(nulls, codes.dtype.type(0), codes)
-    indices = _numpy_source(codes, where, nulls)
-    return indices[:5] + (_one_piece(series.cat.categories, where),)
 
 
 # ---- GPUs ----

@@ -11,7 +11,7 @@ import dataclasses
 import json
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from . import _core, _frames, _series, _values, _zones, cuda
+from . import _core, _frames, _labels, _series, _values, _zones, cuda
 from ._layout import DATA, at_column, called
 from ._nodes import OFFSET_WIDTHS, Node
 
@@ -157,15 +157,15 @@ def frame(table: Any, node: Node) -> Any:
     """A cuDF DataFrame of a table; a plain one if its metadata make no sense, since a table is anybody's."""
     try:
         return _told_frame(table, node, _frames.read(table))
-    except (AttributeError, LookupError, NotImplementedError, TypeError, ValueError):
+    except _frames.MALFORMED:
         return _told_frame(table, node, _frames.NOTHING)
 
 
 def _told_frame(table: Any, node: Node, told: _frames.Told) -> Any:
     made = _frame(table, node, told.entries, *_frames.index_of(table, told))
-    if told.label is not None or told.labels.startswith(("int", "uint")):
-        made.columns = _frames.labels_of(list(made.columns), told)
-    made.attrs = _frames.attrs_of(table) or {}
+    if told.labels.levels or told.labels.more:
+        made.columns = _labels.read(list(made.columns), told.labels)
+    made.attrs = told.attrs or {}
     return made
 
 

@@ -2,7 +2,9 @@
 
 put() keeps what the columns alone would lose in the table's metadata, under the key "pandas", in the form that pandas
 documents for Parquet files and pyarrow reads and writes too
-(https://pandas.pydata.org/docs/development/developer.html). A column that comes back unchanged has no entry.
+(https://pandas.pydata.org/docs/development/developer.html). A column that comes back unchanged has no entry. Two keys are
+this package's: `labels` (see _labels), and `packed`, of frames with more columns than a table may have: {a table's column
+of lists of a fixed size: [names of the frame's columns in it, their places as (start, stop) of each run]}.
 
 Dask's partitions share one spec, which lies in the manifest. A spec has, as JSON, what a table cannot say of its
 frame: `columns` ({name, label, dtype, and of categoricals categories and ordered}), `label` (of the columns
@@ -12,12 +14,11 @@ true of a Series.
 
 from __future__ import annotations
 
-import itertools
 import json
 import warnings
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
-from . import _series, _values, _zones
+from . import _core, _labels, _series, _values, _zones
 from ._layout import at_column
 
 INDEX = "__index__"
@@ -34,13 +35,13 @@ def take_apart(frame: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         if name in columns:
             raise TypeError(f"two columns are called {name!r}: rename one")
         columns[name] = column
-        described.append({"name": name, "label": _label(label), **_describe(column.dtype, name)})
+        described.append({"name": name, "label": _labels.plain(label), **_describe(column.dtype, name)})
     spec: Dict[str, Any] = {"columns": described, "index": _index_spec(frame.index, columns)}
     if series:
         spec["series"] = True
         return columns, spec
     if frame.columns.name is not None:
-        spec["label"] = _label(frame.columns.name)
+        spec["label"] = _labels.plain(frame.columns.name)
     if frame.columns.dtype != _pandas().Index([one["label"] for one in described]).dtype:  # not what pandas would make
         spec["labels"] = str(frame.columns.dtype)
     return columns, spec
@@ -51,12 +52,12 @@ def _index_spec(index: Any, columns: Dict[str, Any]) -> Dict[str, Any]:
     if index.nlevels > 1:
         raise TypeError("the index has several levels: reset_index() makes columns of them")
     if type(index).__name__ == "RangeIndex":
-        return {"range": [index.start, index.stop, index.step], "label": _label(index.name)}
+        return {"range": [index.start, index.stop, index.step], "label": _labels.plain(index.name)}
     name = index.name if isinstance(index.name, str) and index.name not in columns else INDEX
     if name in columns:
         raise TypeError(f"a column is called {INDEX!r}, which is the name kept for the index: rename it")
     columns[name] = index
-    spec = {"name": name, "label": _label(index.name), **_describe(index.dtype, name)}
+    spec = {"name": name, "label": _labels.plain(index.name), **_describe(index.dtype, name)}
     freq = _freq_of(index)
     return spec if freq is None else {**spec, "freq": freq}
 
@@ -68,14 +69,6 @@ def _freq_of(index: Any) -> Optional[str]:
     except NotImplementedError:  # of cuDF's TimedeltaIndex
         return None
     return None if freq is None else str(freq.freqstr)
-
-
-def _label(label: Any) -> Any:
-    if hasattr(label, "item") and not isinstance(label, str):
-        label = label.item()
-    if label is None or isinstance(label, (str, int, float, bool)):
-        return label
-    raise TypeError(f"{label!r} is the name of a column: expected text or a number; rename it")
 
 
 def _describe(dtype: Any, where: str) -> Dict[str, Any]:
@@ -188,58 +181,59 @@ def is_plain_index(index: Any) -> bool:
     return bool((index.to_numpy() == numpy.arange(len(index))).all())
 
 
-def block_of(frame: Any) -> Any:
-    """The columns of a frame whose numbers lie in one array of one type: that array, a row for each; or None."""
+def blocks_of(frame: Any) -> List[Tuple[List[int], Any]]:
+    """A pandas frame as it lies: (numbers of columns, their array: a row for each, or one array of pandas' own)."""
+    return [(block.mgr_locs.as_array.tolist(), block.values) for block in frame._mgr.blocks]
+
+
+def merged(blocks: List[Tuple[List[int], Any]]) -> List[Tuple[List[int], Any]]:
+    """The blocks of a frame, those of numbers of one type as one."""
     import numpy
 
-    dtypes = frame.dtypes.tolist()
-    if len(dtypes) < 2 or len(frame) < 2 or not isinstance(dtypes[0], numpy.dtype) or dtypes.count(dtypes[0]) != len(dtypes):
-        return None
-    if dtypes[0].kind not in "iuf" or dtypes[0].itemsize > 8 or not dtypes[0].isnative:
-        return None
-    # A frame of several arrays would be copied to be one: a small part of it shows whether it is.
-    probe, first = frame.iloc[:2].to_numpy(), frame.iloc[:, 0].to_numpy()
-    if probe.__array_interface__["data"] != first.__array_interface__["data"]:
-        return None
-    return numpy.ascontiguousarray(frame.to_numpy().T)
+    alike: Dict[Any, List[Tuple[List[int], Any]]] = {}
+    for i, (places, values) in enumerate(blocks):
+        alike.setdefault(values.dtype if is_numbers(values) else i, []).append((places, values))
+    found = []
+    for several in alike.values():
+        places = [place for some, _ in several for place in some]
+        values = several[0][1] if len(several) == 1 else numpy.concatenate([values for _, values in several])
+        if places != sorted(places):
+            places, values = sorted(places), values[numpy.argsort(places)]
+        found.append((places, values))
+    return found
 
 
-def with_metadata(frame: Any, block: Any = None) -> Tuple[Dict[str, Any], Optional[Tuple[bytes, ...]]]:
-    """(columns by name, metadata of the table: key, value, …) of a DataFrame. TypeError, ValueError.
+def is_numbers(values: Any) -> bool:
+    """Whether an array of a frame has numbers, a row for each column."""
+    import numpy
 
-    `block`: what block_of() found; then the columns that are its rows are None.
+    return isinstance(values, numpy.ndarray) and values.ndim == 2 and values.dtype.kind in "iuf" and values.itemsize <= 8
+
+
+def runs_of(places: List[int]) -> List[List[int]]:
+    """(start, stop) of each run of consecutive numbers."""
+    starts = [i for i, place in enumerate(places) if i == 0 or place != places[i - 1] + 1]
+    return [[places[start], places[stop - 1] + 1] for start, stop in zip(starts, [*starts[1:], len(places)])]
+
+
+def metadata_of(
+    frame: Any, names: List[str], columns: Iterable[Any], labels: _labels.Told, packed: Mapping[str, Any] = {},
+) -> Tuple[Dict[str, Any], Optional[Tuple[bytes, ...]]]:
+    """(columns that the index becomes by name, metadata of the table: key, value, …) of a DataFrame. TypeError.
+
+    `names`, `labels`: what _labels has written. `columns`: of each an array or Series; None: of numbers. `packed`: what
+    columns are in which others.
     """
-    labels = frame.columns
-    if labels.nlevels > 1:
-        raise TypeError(
-            "the columns have several levels of names: make one of them, for example with "
-            "frame.columns = frame.columns.map(str)"
-        )
-    if not labels.is_unique:
-        raise ValueError("several columns have the same name")
-    columns: Dict[str, Any] = {}
-    told = []
-    numbers = str(labels.dtype).startswith(("int", "uint"))
-    for label, column in zip(labels.tolist(), itertools.repeat(None)) if block is not None else frame.items():
-        if not isinstance(label, str) and not numbers:
-            raise TypeError(
-                f"a column's name is a str, or all are whole numbers, not {label!r}: "
-                "frame.rename(columns=str) makes text of the names"
-            )
-        name = str(label)
-        columns[name] = column
-        if block is None and not _comes_back(column):
-            told.append(_told_of(column, name, name))
-    index, levels = _told_of_index(frame.index, columns)
+    told = [_told_of(column, name, name) for name, column in zip(names, columns) if column is not None and not _comes_back(column)]
+    levels: Dict[str, Any] = {}
+    index, entries = _told_of_index(frame.index, levels, set(names))
     pairs = _attrs_of(frame)
-    if told or levels or numbers or labels.name is not None or not is_plain_index(frame.index):
-        names = {"name": _label(labels.name), "field_name": None, "metadata": None}
-        kind = {"pandas_type": str(labels.dtype), "numpy_type": str(labels.dtype)} if numbers else {
-            "pandas_type": "unicode", "numpy_type": "object"}
-        text = {"index_columns": index, "column_indexes": [{**names, **kind}], "columns": told + levels,
+    if told or levels or labels.levels or labels.more or packed or not is_plain_index(frame.index):
+        text = {"index_columns": index, "column_indexes": labels.levels or [_labels.TEXT], "columns": told + entries,
                 "creator": {"library": "gpubufd"}, "pandas_version": _pandas().__version__}
+        text.update({key: value for key, value in (("labels", labels.more), ("packed", packed)) if value})
         pairs = (b"pandas", json.dumps(text, ensure_ascii=False).encode(), *pairs)
-    return columns, pairs or None
+    return levels, pairs or None
 
 
 def _attrs_of(frame: Any) -> Tuple[bytes, ...]:
@@ -271,7 +265,8 @@ def _kind_of(values: Any) -> str:
     if is_cudf(values):
         return "string"  # cuDF has no other objects
     # Text is known by its beginning, since other objects beside it are refused.
-    is_text = isinstance(next((value for value in values.array[:9] if value is not None), None), str)
+    some = getattr(values, "array", values)[:9]
+    is_text = isinstance(next((value for value in some if value is not None), None), str)
     kind = "string" if is_text else str(_pandas().api.types.infer_dtype(values, skipna=True))
     # Text is a dtype of its own since pandas 3.
     return "mixed" if kind in ("string", "empty") and not _series.before(3) else kind
@@ -282,16 +277,16 @@ def _comes_back(column: Any) -> bool:
     import numpy
 
     dtype = column.dtype
+    if isinstance(dtype, numpy.dtype) and dtype.kind != "O":
+        return bool(dtype.kind in "biufmMc")
     if dtype == object:
         kind = _kind_of(column)
         return kind in ("string", "bytes", "decimal", "time") or kind == "mixed" and _series.before(3)
-    if isinstance(dtype, numpy.dtype):
-        return bool(dtype.kind in "biufmMc")
     if dtype.name.startswith(("period", "interval")):
         return True  # the column's own metadata say it
     if getattr(dtype, "tz", None) is not None:
         return _series.maker_of(dtype.tz) is None and not hasattr(dtype, "pyarrow_dtype")
-    if dtype.name in ("list", "struct") or dtype.name.startswith("decimal"):
+    if dtype.name in ("list", "struct") or dtype.name.startswith("decimal") and not hasattr(dtype, "pyarrow_dtype"):
         return True  # cuDF's
     return bool(dtype.name == "str" and dtype == _series.text_dtype())
 
@@ -325,10 +320,13 @@ def _told_of(column: Any, name: Any, field: Any) -> Dict[str, Any]:
     return {"name": name, "field_name": field, "pandas_type": kind, "numpy_type": text, "metadata": more}
 
 
-def _told_of_index(index: Any, columns: Dict[str, Any]) -> Tuple[List[Any], List[Dict[str, Any]]]:
-    """(`index_columns`, entries of `columns` for them); an index that is no range is added to `columns`."""
+def _told_of_index(index: Any, levels: Dict[str, Any], names: Set[str]) -> Tuple[List[Any], List[Dict[str, Any]]]:
+    """(`index_columns`, entries of `columns` for them); an index that is no range is added to `levels`.
+
+    `names`: the names of other columns.
+    """
     if type(index).__name__ == "RangeIndex":
-        return [{"kind": "range", "name": _label(index.name), "start": index.start, "stop": index.stop,
+        return [{"kind": "range", "name": _labels.plain(index.name), "start": index.start, "stop": index.stop,
                  "step": index.step}], []
     if is_plain_index(index):
         return [{"kind": "range", "name": None, "start": 0, "stop": len(index), "step": 1}], []
@@ -341,13 +339,14 @@ def _told_of_index(index: Any, columns: Dict[str, Any]) -> Tuple[List[Any], List
             level = index.get_level_values(i)
         elif index.nlevels > 1:
             level, codes = index.levels[i], index.codes[i]
-        named = isinstance(level.name, str) and level.name not in columns
+        named = isinstance(level.name, str) and level.name not in names
         field = level.name if named else f"__index_level_{i}__"
-        if field in columns:
+        if field in names:
             raise TypeError(f"a column is called {field!r}, which is the name kept for the index: rename it")
-        columns[field] = level if codes is None else _as_categorical(level, codes)
+        names.add(field)
+        levels[field] = level if codes is None else _as_categorical(level, codes)
         fields.append(field)
-        entries.append(_told_of(level, _label(level.name), field))
+        entries.append(_told_of(level, _labels.plain(level.name), field))
     return fields, entries
 
 
@@ -370,24 +369,36 @@ class Told(NamedTuple):
 
     entries: Dict[str, Dict[str, Any]]  # by the name of the table's column
     levels: List[Any]  # names of the index's columns, or descriptions of ranges
-    label: Any  # the name of the columns
-    labels: str  # the dtype of the columns' names
+    labels: _labels.Told
     trusted: bool  # this package wrote them
+    packed: Dict[str, Any]  # columns that are in others
+    attrs: Optional[Dict[str, Any]]
 
 
-NOTHING = Told({}, [], None, "", False)
+NOTHING = Told({}, [], _labels.Told(), False, {}, None)
+MALFORMED = (AttributeError, LookupError, NotImplementedError, RecursionError, SyntaxError, TypeError, ValueError)
 
 
 def read(table: Any) -> Told:
-    """Raises an exception of any kind if the metadata are malformed."""
-    if "pandas" not in table.metadata:
-        return NOTHING
-    told = json.loads(table.metadata["pandas"])
+    """Raises one of MALFORMED if the metadata are that."""
+    metadata = table.metadata
+    attrs = attrs_of(metadata)
+    if "pandas" not in metadata:
+        return NOTHING._replace(attrs=attrs)
+    told = json.loads(metadata["pandas"])
     entries = {entry.get("field_name", entry["name"]): entry for entry in told.get("columns", ())}
     levels = [one for one in told.get("index_columns", ()) if isinstance(one, dict) or one in entries]
-    (labels,) = told.get("column_indexes") or [{}]
     trusted = (told.get("creator") or {}).get("library") == "gpubufd"
-    return Told(entries, levels, labels.get("name"), str(labels.get("numpy_type")), trusted)
+    labels = _labels.Told(told.get("column_indexes") or (), told.get("labels") if trusted else None)
+    return Told(entries, levels, labels, trusted, told.get("packed") or {} if trusted else {}, attrs)
+
+
+def attrs_of(metadata: Dict[str, str]) -> Any:
+    try:
+        found = json.loads(metadata.get(ATTRS, "{}"))
+    except (RecursionError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _more(entry: Dict[str, Any]) -> Any:
@@ -400,57 +411,89 @@ def to_frame(table: Any) -> Any:
         raise TypeError(f"{table.name!r} is on a GPU: use to_cudf(), or to_host()")
     try:
         return _frame_of(table, read(table))
-    except (AttributeError, LookupError, NotImplementedError, TypeError, ValueError):
+    except MALFORMED:
         return _frame_of(table, NOTHING)
 
 
 def _frame_of(table: Any, told: Told) -> Any:
-    names = table.names
+    import numpy
+
     index, levels = _index_of(table, told)
-    names = [name for name in names if name not in levels]
-    values = _block(table, told, names)
-    labels = labels_of(names, told)
-    if values is not None:
-        frame = _pandas().DataFrame(values.T, index=index, columns=labels, copy=False)
-    else:
-        arrays = {name: _settled(_series.restored(table._column(name), told.entries.get(name, {})), index) for name in names}
-        frame = _pandas().DataFrame(arrays, index=index, copy=False)
-        frame.columns = labels
-    attrs = attrs_of(table)
-    if attrs:
-        frame.attrs = attrs
+    fields = table.names
+    names: List[str] = []
+    blocks = []
+    packed = {}
+    for first, count, apart in _runs(table, fields, {*told.entries, *told.packed, *levels}):
+        column, inside = table._child(first), fields[first : first + count]
+        if fields[first] in levels:
+            continue
+        if fields[first] in told.packed:
+            inside, packed[len(names)] = told.packed[fields[first]]
+            values = _series.unpacked(column, len(inside))
+        elif count > 1:
+            values = _series.block(column, count, apart)
+        else:
+            values = _series.restored(column, told.entries.get(fields[first], {}))
+        blocks.append((values, numpy.arange(len(names), len(names) + len(inside))))
+        names += inside
+    if packed:
+        names, blocks = _in_order(names, blocks, packed)
+    frame = _of_blocks(blocks, index, _labels.read(names, told.labels))
+    if told.attrs:
+        frame.attrs = told.attrs
     return frame
 
 
-def _settled(array: Any, index: Any) -> Any:
-    """The array; one of objects as a Series, since pandas would look at each object for a type of its own."""
-    return _pandas().Series(array, index=index, dtype=object, copy=False) if array.dtype == object else array
+def _runs(table: Any, fields: List[str], alone: Set[str]) -> Iterator[Tuple[int, int, int]]:
+    """(first, how many, bytes from one to the next) of a table's columns: of several in one array, and of each other one.
+
+    `alone`: names of columns that are not as they lie.
+    """
+    found = table._runs() if isinstance(table, _core.Object) else [(i, 1, 0) for i in range(len(fields))]
+    for first, count, apart in found:
+        end = first + count
+        cuts = [] if count == 1 or alone.isdisjoint(fields[first:end]) else [i for i in range(first, end) if fields[i] in alone]
+        for i in [*cuts, end]:
+            if i > first:
+                yield first, i - first, apart
+            if i < end:
+                yield i, 1, 0
+            first = i + 1
 
 
-def _block(table: Any, told: Told, names: List[str]) -> Any:
-    """Columns of one type as one array over the table's memory; None: they are not, or do not lie so."""
-    if table.names[: len(names)] != names or not told.entries.keys().isdisjoint(names):
-        return None
-    return _series.block(table, len(names))
+def _in_order(names: List[str], blocks: List[Any], packed: Dict[int, List[List[int]]]) -> Tuple[List[str], List[Any]]:
+    """Names and blocks as the frame had them. `packed`: from where on names have which places, as (start, stop) of each run.
+
+    Of some columns of a table they stay as they are.
+    """
+    import numpy
+
+    places = numpy.full(len(names), -1)
+    for at, runs in packed.items():
+        there = numpy.concatenate([numpy.arange(start, stop) for start, stop in runs])
+        places[at : at + len(there)] = there
+    places[places < 0] = numpy.setdiff1d(numpy.arange(len(names)), places)[: (places < 0).sum()]
+    order = numpy.argsort(places)
+    if (places[order] != numpy.arange(len(names))).any():
+        return names, blocks
+    return [names[i] for i in order.tolist()], [(values, places[at]) for values, at in blocks]
 
 
-def attrs_of(table: Any) -> Any:
-    try:
-        found = json.loads(table.metadata.get(ATTRS, "{}"))
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
+def _of_blocks(blocks: List[Any], index: Any, labels: Any) -> Any:
+    """A frame of arrays of pandas' own, and of arrays with a row for each column."""
+    import numpy
 
-
-def labels_of(names: List[str], told: Told) -> Any:
     pandas = _pandas()
-    labels = pandas.Index(names, dtype=(_series.text_dtype() if names else None) or object)
-    if told.labels.startswith(("int", "uint")):
-        try:
-            labels = labels.astype(told.labels)
-        except (TypeError, ValueError, OverflowError):
-            pass  # a column has been added by hand
-    return labels.rename(told.label) if told.label is not None else labels
+    shaped = [(values.reshape(1, -1) if isinstance(values, numpy.ndarray) and values.ndim == 1 else values, places)
+              for values, places in blocks]
+    if not _series.before(3):
+        from pandas.api import internals as public
+
+        return public.create_dataframe_from_blocks(shaped, index, labels)
+    from pandas.core import internals
+
+    made = internals.BlockManager(tuple(internals.make_block(values, placement=at) for values, at in shaped), [labels, index])
+    return pandas.DataFrame._from_mgr(made, made.axes) if hasattr(pandas.DataFrame, "_from_mgr") else pandas.DataFrame(made)
 
 
 def index_of(table: Any, told: Told) -> Tuple[List[str], Tuple[Any, ...]]:

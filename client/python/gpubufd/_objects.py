@@ -338,7 +338,7 @@ class Bytes(_Sequence):
         if isinstance(other, str):
             other = other.encode()
         if isinstance(other, (bytes, bytearray, memoryview, Bytes)):
-            return self is other or memoryview(self._operand()) == memoryview(other)  # type: ignore[arg-type]
+            return self is other or memoryview(self._operand()) == memoryview(other)
         return self._operand() == other
 
     def __ne__(self, other: object) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, Mapping, Optional, Tuple
 
-from . import _core, _values, _zones
+from . import _values, _zones
 from ._layout import ARRAY, called
 
 INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -263,29 +263,19 @@ def _times(held: Any) -> Any:
     return converted
 
 
-# ---- whole frames of one dtype ----
+# ---- several columns in one array ----
 
 
-def block(table: Any, count: int) -> Any:
-    """The first `count` columns as one array over the table's memory, a row for each; None: they do not lie so.
-
-    They do if they are numbers of one type without nulls, at equal distances from each other.
-    """
+def block(column: Any, count: int, apart: int) -> Any:
+    """A column of numbers, and those after it at that distance in bytes, as one array: a row for each."""
     import numpy
 
-    if count < 2 or not isinstance(table, _core.Object):  # a copy has memory of its own for each column
-        return None
-    columns = _core.nodes(table._arrow_schema(), table._arrow_array())[6][:count]
-    format_, _, rows, offset = columns[0][:4]
-    if format_ not in tuple("cCsSiIlLefg") or not rows:
-        return None
-    # A dictionary has the format of its indices, and a period, told by its metadata, that of its number.
-    places = [buffers[1] for form, _, _, at, nulls, buffers, _, dictionary, told in columns
-              if form == format_ and at == offset and not nulls and dictionary is None and not told]
-    if len(places) < count:
-        return None
-    apart = places[1] - places[0]
-    first = table._child(0).to_numpy()
-    if apart < first.nbytes or places != list(range(places[0], places[0] + apart * count, apart)):
-        return None
+    first = column.to_numpy()
     return numpy.lib.stride_tricks.as_strided(first, (count, len(first)), (apart, first.itemsize), writeable=False)
+
+
+def unpacked(column: Any, count: int) -> Any:
+    """The columns that one of lists of a fixed size has: a row for each. ValueError: it has not that many."""
+    if column._dtype != f"fixed_list({count})":
+        raise ValueError(f"{called(column)} has not {count} columns in it")
+    return column._child(0).to_numpy().reshape(len(column), count).T

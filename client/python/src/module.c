@@ -10,6 +10,7 @@
 #include "client/python/src/object.h"
 #include "client/python/src/text.h"
 #include "client/python/src/view.h"
+#include "proto/limits.h"
 #include "proto/place.h"
 
 static PyObject *core_set_error_factory(PyObject *module, PyObject *factory)
@@ -106,6 +107,7 @@ PyMODINIT_FUNC PyInit__core(void)
         pool_setup(module) < 0 || fill_setup(module) < 0 || exchange_setup(module) < 0 ||
         stream_setup(module) < 0 ||
         PyModule_AddStringConstant(module, "version", gpubuf_version()) < 0 ||
+        PyModule_AddIntConstant(module, "COLUMNS", GB_LIMIT(columns)) < 0 ||
         add_errors(module) < 0) {
         Py_DECREF(module);
         return NULL;

@@ -1,5 +1,7 @@
 #include "client/python/src/object.h"
 
+#include <string.h>
+
 #include "client/python/src/bits.h"
 
 PyTypeObject *object_type;
@@ -75,6 +77,80 @@ int64_t object_null_count(const struct gpubuf_object *object)
     if (gpubuf_device_ordinal(object) >= 0)
         return -1;
     return (int64_t)count_nulls(mask.pointer, gpubuf_offset(object), element_count(object));
+}
+
+/* ---- columns that lie in one array ---- */
+
+struct run {
+    size_t first, count;
+    struct gpubuf_object *last; /* its last column, a reference; NULL: no other follows that */
+    const char *at;             /* where the data of that begin */
+    ptrdiff_t apart;            /* from one column to the next */
+};
+
+static bool is_number(const char *dtype)
+{
+    return strncmp(dtype, "int", 3) == 0 || strncmp(dtype, "uint", 4) == 0 ||
+           strncmp(dtype, "float16", 7) == 0 || strncmp(dtype, "float32", 7) == 0 ||
+           strncmp(dtype, "float64", 7) == 0;
+}
+
+/* Takes over the reference `column`. If the column does not belong to the run it begins the next
+   one, and `run` was complete. */
+static bool run_grows(struct run *run, struct gpubuf_object *column)
+{
+    struct gpubuf_memory data = {0};
+    const char *key, *value;
+    bool plain = is_number(gpubuf_dtype(column)) && object_null_count(column) == 0 &&
+                 gpubuf_metadata_at(column, 0, &key, &value) != 0 &&
+                 gpubuf_memory(column, GPUBUF_DATA, &data) == 0;
+    ptrdiff_t apart = run->last && plain ? (const char *)data.pointer - run->at : 0;
+    bool grows = apart > 0 && (uint64_t)apart >= data.bytes &&
+                 (run->count == 1 || apart == run->apart) &&
+                 strcmp(gpubuf_dtype(run->last), gpubuf_dtype(column)) == 0;
+
+    gpubuf_release(run->last);
+    *run = (struct run){.first = grows ? run->first : run->first + run->count,
+                        .count = grows ? run->count + 1 : 1,
+                        .last = plain ? column : NULL,
+                        .at = data.pointer,
+                        .apart = apart};
+    if (!plain)
+        gpubuf_release(column);
+    return grows;
+}
+
+static int add_run(PyObject *list, const struct run *run)
+{
+    PyObject *told = Py_BuildValue("nnn", (Py_ssize_t)run->first, (Py_ssize_t)run->count,
+                                   run->count > 1 ? (Py_ssize_t)run->apart : 0);
+    int r = told ? PyList_Append(list, told) : -1;
+
+    Py_XDECREF(told);
+    return r;
+}
+
+PyObject *object_runs(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    struct link *link = ((struct object *)self)->link;
+    struct gpubuf_object *object = object_use((struct object *)self);
+    PyObject *list = object ? PyList_New(0) : NULL;
+    size_t count = object ? gpubuf_child_count(object) : 0;
+    struct run run = {0};
+    for (size_t i = 0; list && i < count; i++) {
+        struct gpubuf_object *column = NULL;
+        struct run before = run;
+        int status = gpubuf_child(object, i, &column);
+        if (status < 0)
+            raise_status(link, status);
+        if (status < 0 || (!run_grows(&run, column) && i > 0 && add_run(list, &before) < 0))
+            Py_CLEAR(list);
+    }
+    gpubuf_release(run.last);
+    if (list && count > 0 && add_run(list, &run) < 0)
+        Py_CLEAR(list);
+    return list;
 }
 
 PyObject *core_set_kinds(PyObject *module, PyObject *args)

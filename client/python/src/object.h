@@ -21,6 +21,9 @@ PyObject *object_wrap(struct link *link, struct gpubuf_object *object);
 void object_drop(struct object *self);
 /* The number of nulls; counted if it is unknown and the bitmap is on the host; -1: on a GPU. */
 int64_t object_null_count(const struct gpubuf_object *object);
+/* runs() of a table -> [(first column, how many, bytes from one to the next)]: columns of a run are
+   numbers of one type, without nulls and metadata, at equal distances; other columns are alone. */
+PyObject *object_runs(PyObject *self, PyObject *unused);
 /* The Object's gpubuf_object, or NULL with Closed raised. */
 struct gpubuf_object *object_use(const struct object *self);
 

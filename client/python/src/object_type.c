@@ -400,6 +400,7 @@ static PyMethodDef methods[] = {
     {"_column", object_column, METH_O, NULL},
     {"_slice", object_slice, METH_VARARGS, NULL},
     {"_select", object_select, METH_O, NULL},
+    {"_runs", object_runs, METH_NOARGS, NULL},
     {"_entries", object_entries, METH_NOARGS, NULL},
     {"_entry", object_entry, METH_O, NULL},
     {"_find", object_find, METH_O, NULL},
