@@ -18,10 +18,10 @@ enum {
     AGAIN_MS = 250,
     AGAIN_MOST_MS = 4000,
     TICK_MS = 100,
-    SIDES = 3,              /* links beside the first */
-    SIDES_AFTER = 16,       /* chunks in a row that are worth them */
+    SIDES = 4,              /* links beside the first */
+    SIDES_AFTER = 16,       /* chunks in a row that are worth more than one */
     SIDES_IDLE_MS = 5000,   /* without a chunk; then they are closed */
-    LANE_LEAST = 65536,     /* bytes of a chunk that is worth a lane */
+    LARGE_LEAST = 65536,    /* bytes of a chunk that has no part of the first link */
     LANE_AGAIN_MS = 60000,  /* until another lane is tried */
     ANSWER_MOST_MS = 600000 /* for an answer, while other messages come: else a fetch could last for
                                ever */
@@ -630,31 +630,30 @@ static bool ask_read(struct gb_peer_remote *remote, const struct ask *values)
     return true;
 }
 
-/* The link with the fewest requests under way. Makes side links, if that is worth it. */
+/* The link for a chunk. A large one goes by the side link with the fewest requests under way: the
+   first link is left to what is small, which would wait as long as the large one takes. One side
+   link is used before it is open; more are made if that is worth it. */
 static struct gb_peer_link *pick_link(struct gb_peer_remote *remote, uint64_t bytes)
 {
     struct gb_peer_remotes *remotes = remote->remotes;
-    unsigned counts[SIDES + 1] = {0}, best = SIDES;
+    unsigned counts[SIDES] = {0}, best = 0;
 
-    if (!remote->link || remote->alone || bytes < GB_PEER_CHUNK)
+    if (!remote->link || remote->alone || bytes < LARGE_LEAST)
         return remote->link;
     remote->row = gb_list_empty(&remote->asks) ? 0 : remote->row + 1;
     remote->read = uv_now(remotes->parts->loop);
-    for (int i = 0; i < SIDES && remote->row > SIDES_AFTER; i++)
+    for (int i = 0; i < SIDES && (i == 0 || remote->row > SIDES_AFTER); i++)
         if (!remote->sides[i])
             remote->sides[i] =
                 gb_peer_link_connect(remotes->parts->loop, remotes->parts->tls, remote->node,
                                      remote->host, remote->port, &side_events, remote);
-    GB_LIST_EACH(&remote->asks, const struct ask, ask, of_remote) {
-        unsigned i = 0;
-        while (i < SIDES && remote->sides[i] != ask->link)
-            i++;
-        counts[i]++;
-    }
-    for (unsigned i = 0; i < SIDES; i++)
+    GB_LIST_EACH(&remote->asks, const struct ask, ask, of_remote)
+        for (unsigned i = 0; i < SIDES; i++)
+            counts[i] += ask->link == remote->sides[i];
+    for (unsigned i = 1; i < SIDES; i++)
         if (remote->sides[i] && gb_peer_link_is_open(remote->sides[i]) && counts[i] < counts[best])
             best = i;
-    return best < SIDES ? remote->sides[best] : remote->link;
+    return remote->sides[best] ? remote->sides[best] : remote->link;
 }
 
 bool gb_peer_remote_read(struct gb_peer_remote *remote, uint64_t lease, uint64_t chunk,
@@ -668,9 +667,9 @@ bool gb_peer_remote_read(struct gb_peer_remote *remote, uint64_t lease, uint64_t
                          .chunk = chunk,
                          .room = {memory, bytes, land, NULL}};
 
-    if (bytes >= LANE_LEAST && remote->link)
+    if (bytes >= LARGE_LEAST && remote->link)
         make_lane(remote);
-    if (bytes >= LANE_LEAST && remote->lane_ready)
+    if (bytes >= LARGE_LEAST && remote->lane_ready)
         values.by = remote;
     else
         values.link = pick_link(remote, bytes);

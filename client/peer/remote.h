@@ -6,8 +6,9 @@
  * reached is not tried again for a moment; until then requests fail at once. They fail with
  * GPUBUF_E_CLOSED if there was no connection, and a later one may come about.
  *
- * While many chunks are asked for, they come by side links as well: a thread for each (link.h). If
- * one fails, its chunks are asked for anew over the first link.
+ * Large chunks come by side links, so that a small object waits for none of them on a slow network:
+ * by one, and by several, with a thread for each (link.h), while many are asked for. If one fails,
+ * its chunks are asked for anew over the first link.
  *
  * Callbacks are never called before the function that takes them returns. On the loop's thread.
  */

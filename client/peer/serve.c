@@ -14,7 +14,7 @@
 #include "client/peer/session.h"
 
 enum {
-    NODE_CONNECTIONS = 12, /* a machine has four, and twice as many from before it crashed */
+    NODE_CONNECTIONS = 15, /* a machine has five, and twice as many from before it crashed */
     BACKLOG = 1024,        /* a whole cluster may connect at once */
     ACCEPT_MOST = 16,
     TICK_MS = 1000,

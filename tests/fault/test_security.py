@@ -112,7 +112,7 @@ HELD = {
     "places of their own, 32 for an address": {
         STRANGERS: "test_connections_without_a_certificate_keep_nobody_out "
                    "test_half_a_handshake_from_many_addresses_ends_no_other"},
-    "256 leases on each of its twelve connections": {
+    "256 leases on each of its fifteen connections": {
         PEER: "test_what_a_stranger_may_have_at_a_time", STRANGERS: "test_leases_that_are_asked_for_at_once",
         "unit/test_peer_session.c": "test_leases_that_are_not_used_end"},
     "**Parsers are fuzzed.**": {

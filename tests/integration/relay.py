@@ -1,5 +1,6 @@
 """TCP proxies before servers: a test may look at, hold, spoil and cut what goes through."""
 
+import collections
 import contextlib
 import socket
 import threading
@@ -72,13 +73,15 @@ class Relay:
 
 class Lane(Relay):
     """Before a peer. `towards` counts the bytes of answers, `turns` the answers that follow a request: round trips,
-    where one waits for the other. At `hold_at` bytes it waits for release(); `spoil_at`: one bit of that byte is another."""
+    where one waits for the other. At `hold_at` bytes it waits for release(), at `stall_at` each connection that has brought
+    as many; `spoil_at`: one bit of that byte is another."""
 
     def __init__(self):
         super().__init__()
         self.towards = self.turns = 0
         self.asked = False
-        self.hold_at = self.spoil_at = None
+        self.hold_at = self.spoil_at = self.stall_at = None
+        self.brought = collections.Counter()  # by connection
         self.released = threading.Event()
         self.held = threading.Event()
 
@@ -91,7 +94,9 @@ class Lane(Relay):
         if self.spoil_at is not None and before <= self.spoil_at < self.towards:
             data = bytearray(data)
             data[self.spoil_at - before] ^= 1
-        if self.hold_at is not None and self.towards >= self.hold_at:
+        self.brought[near] += len(data)
+        late = self.stall_at is not None and self.brought[near] >= self.stall_at
+        if late or self.hold_at is not None and self.towards >= self.hold_at:
             self.held.set()
             self.released.wait()
         return data
@@ -102,11 +107,17 @@ class Lane(Relay):
         self.held.clear()
         self.hold_at = self.towards + count
 
+    def stall(self, count):
+        """Holds back each connection that has brought `count` bytes."""
+        self.released.clear()
+        self.held.clear()
+        self.stall_at = count
+
     def wait_held(self):
         assert self.held.wait(DEADLINE), "it was never reached"
 
     def release(self):
-        self.hold_at = None
+        self.hold_at = self.stall_at = None
         self.released.set()
 
     def cut(self):

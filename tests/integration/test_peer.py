@@ -363,8 +363,14 @@ def test_a_machine_that_stands_still(cluster):
 def test_a_bit_that_is_another(cluster):
     a, b = cluster.start("a", "b")
     with a.connect() as here, b.connect() as there:
-        share(here, "x", os.urandom(4 * MIB))
-        a.lane.spoil_at = 2 * MIB
+        data = os.urandom(4 * MIB)
+        share(here, "large", data)
+        a.lane.spoil_at = 2 * MIB  # of a side link: what is missing comes by the first one
+        assert fetched(there, "large") == data
+        assert a.lane.towards > a.lane.spoil_at
+        there.call("delete", name="large")
+        share(here, "x", os.urandom(60_000))
+        a.lane.spoil_at = a.lane.towards + 30_000
         sentence = refused(there, "x", "unavailable")
         assert "bad record mac" in sentence and "a (127.0.0.1" in sentence
         is_nowhere(there, "x")
@@ -685,7 +691,7 @@ def test_what_a_stranger_may_have_at_a_time(stranger):
         with open(f"/proc/{b.peer.process.pid}/status") as file:
             resident = int(re.search(r"VmRSS:\s+(\d+)", file.read()).group(1))
         assert resident < 300_000
-        more = [connect() for _ in range(11)]
+        more = [connect() for _ in range(14)]
         for two in more[:3]:
             assert "lease" in two.ask({"method": "open", "name": "y"})
         for two in more[3:]:  # which takes no place

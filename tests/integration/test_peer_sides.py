@@ -16,13 +16,30 @@ def test_a_large_object_comes_over_several_links(cluster):
         share(here, "small", bytes(4 * MIB))
         share(here, "x", data)
         fetched(there, "small")
-        assert a.lane.connections == 1
+        assert a.lane.connections == 2  # one for what is small
         for _ in range(8):  # the first may be here before a side link is made
             assert fetched(there, "x") == data
             there.call("delete", name="x")
-            if a.lane.connections == 4:
+            if a.lane.connections == 5:
                 break
-        assert a.lane.connections == 4
+        assert a.lane.connections == 5
+
+
+def test_a_small_object_passes_a_large_one(cluster):
+    """However long that takes: by a link that has none of it."""
+    a, b = cluster.start("a", "b")
+    data = os.urandom(12 * MIB)
+    with a.connect() as here, b.connect() as there, b.connect() as other:
+        for name, content in (("large", data), ("medium", data[:200_000]), ("small", b"small")):
+            share(here, name, content)
+        a.lane.stall(100_000)
+        asked = {name: there.request("open", name=name, wait_ms=WAIT) for name in ("large", "medium")}
+        a.lane.wait_held()
+        assert fetched(other, "small") == b"small"
+        a.lane.release()
+        for ident in asked.values():
+            there.reply(ident)
+        assert fetched(other, "large") == data and fetched(other, "medium") == data[:200_000]
 
 
 def test_a_side_link_that_breaks(cluster):
