@@ -37,6 +37,7 @@ def test_cuda_array_interface(gpu_run):
         assert cuda.pointer_device(cai["data"][0]) == 0
         client.put("host", np.arange(3), device="host")
         assert not hasattr(client["host"], "__cuda_array_interface__")
+        assert client["host"].sum is not None and not hasattr(a, "sum")
         client.put("empty", np.zeros((0, 3)), device="cuda:0")
         assert client["empty"].__cuda_array_interface__["data"][0] == 0
         client.put("s", ["a", "b"], device="cuda:0")

@@ -202,7 +202,24 @@ def test_what_frames_have_is_told_the_way(table, name):
     assert not hasattr(table, name)
 
 
-@pytest.mark.parametrize("name", ["sum", "mean", "astype", "item", "reshape", "unique", "isin", "str", "cast", "to_list"])
+def test_arrays_have_numpys_methods(client, table, array):
+    client.put("m", np.arange(6.0).reshape(2, 3))
+    matrix, column = client["m"], table["mass"]
+    assert matrix.sum() == 15 and matrix.max(axis=0).tolist() == [3, 4, 5] and matrix.T.shape == (3, 2)
+    assert matrix.astype("i4").dtype == np.int32 and matrix.reshape(3, 2)[2].tolist() == [4, 5] and matrix.item(1, 2) == 5
+    assert np.shares_memory(matrix.T, matrix.to_numpy()) and matrix.copy().flags.writeable
+    assert column.mean() == column.to_numpy().mean() and array.argsort().tolist() == [0, 1, 2, 3, 4, 5]
+    assert {"sum", "T", "astype"} <= set(dir(matrix)) and not hasattr(client["m"], "fill")
+    client.put("n", [1, None])
+    with pytest.raises(ValueError, match="fill"):
+        client["n"].sum()
+    for name in [name for name in dir(gpubufd.Array) if type(getattr(gpubufd.Array, name)).__name__ == "_OfNumpy"]:
+        expected = getattr(array.to_numpy(), name)
+        assert callable(getattr(array, name)) == callable(expected), name
+        assert getattr(gpubufd.Array, name).__doc__ == f"NumPy's {name} of to_numpy(). Host only."
+
+
+@pytest.mark.parametrize("name", ["unique", "isin", "str", "cast", "to_list", "sort"])
 def test_what_arrays_have_is_told_the_way(table, array, name):
     for held, kind in ((table["mass"], "Column"), (array, "Array")):
         with pytest.raises(AttributeError, match=rf"a gpubufd.{kind} has no '{name}': take to_numpy\(\), to_pandas"):

@@ -131,7 +131,7 @@ class _Sequence(Exchange, Parts):
     def _instead(self, name: str) -> str:
         if self._ordinal >= 0:
             return ": take to_cupy() or to_host()"
-        return ": take to_numpy(), to_pandas() or pyarrow.array(…)"
+        return ": take to_numpy()" if self.ndim > 1 else ": take to_numpy(), to_pandas() or pyarrow.array(…)"
 
     def _operand(self) -> Any:
         if self._ordinal >= 0:
@@ -141,6 +141,17 @@ class _Sequence(Exchange, Parts):
         return self.to_numpy()
 
     __hash__ = object.__hash__
+
+    if TYPE_CHECKING:
+
+        def _computed(self, *others: Any) -> Any: ...
+
+        __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __pos__ = __abs__ = __invert__ = __divmod__ = __rdivmod__ = _computed
+        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = __matmul__ = _computed
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rpow__ = __rmatmul__ = _computed
+        __and__ = __or__ = __xor__ = __rand__ = __ror__ = __rxor__ = _computed
+        __lshift__ = __rshift__ = __rlshift__ = __rrshift__ = _computed
+
 
 def _operator(name: str) -> Callable[..., Any]:
     def apply(self: _Sequence, *others: Any) -> Any:
@@ -161,10 +172,35 @@ for _name in (
     setattr(_Sequence, f"__{_name}__", _operator(f"__{_name}__"))
 
 
+class _OfNumpy:
+    """An attribute that is NumPy's of to_numpy(), such as a method that changes nothing. Objects on a GPU lack it."""
+
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self.name = name
+        self.__doc__ = f"NumPy's {name} of to_numpy(). Host only."
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
+        if instance._ordinal >= 0:
+            raise AttributeError(f"{called(instance)} is on a GPU, and has no {self.name!r}: take to_cupy() or to_host()")
+        return getattr(instance.to_numpy(), self.name)
+
+
+def _of_numpy(count: int) -> Any:
+    return [_OfNumpy() for _ in range(count)]
+
+
 class _Elements(_Sequence, Rows):
     """The base of Array and Column."""
 
     __slots__ = ()
+
+    T, real, imag, flat = _of_numpy(4)
+    all, any, sum, prod, mean, std, var, min, max, argmin, argmax, cumsum, cumprod, trace = _of_numpy(14)
+    argsort, argpartition, searchsorted, nonzero, take, compress, choose, repeat, diagonal, item = _of_numpy(10)
+    astype, view, copy, tobytes, reshape, ravel, flatten, squeeze, transpose, swapaxes = _of_numpy(10)
+    dot, clip, round, conj, conjugate = _of_numpy(5)
 
     @property
     def null_count(self) -> int:
