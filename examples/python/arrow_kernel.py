@@ -40,7 +40,7 @@ def compute(device: str) -> None:
     with gpubufd.connect() as client:
         flights = client.get("flights")
         with client.create("flights/speed", "float32", len(flights), device=device, replace=True) as speed:
-            speed_of[(len(flights) + 255) // 256, 256](
+            speed_of[(len(flights) + 255) // 256, 256](  # pyright: ignore[reportIndexIssue]
                 cuda.as_cuda_array(flights["distance"]), cuda.as_cuda_array(flights["time"]), cuda.as_cuda_array(speed))
             cuda.synchronize()  # the work is done before the seal
 

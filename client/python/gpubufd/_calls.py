@@ -23,6 +23,8 @@ from ._told import Info
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec, Unpack
 
+    from ._kinds import AnyKind
+
     _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -148,7 +150,7 @@ class Calls(Steps):
 
     async def get_many(
         self, names: Iterable[str], *, timeout: Optional[float] = None, errors: Errors = "raise"
-    ) -> List[Any]:
+    ) -> List[AnyKind]:
         """Opens many objects in one round trip, in the order of `names`.
 
         With errors="return" the list has an exception in the place of each object that could not be opened;
@@ -257,7 +259,7 @@ class Calls(Steps):
         made._commits = self._commits
         return made
 
-    async def open(self, name: str, *, write: bool = False, timeout: Optional[float] = None) -> Any:
+    async def open(self, name: str, *, write: bool = False, timeout: Optional[float] = None) -> AnyKind:
         """Opens a live object for writing, beside others who may write it, too; without `write` as get() does.
 
         Its arrays can be written, also on a GPU. Others see what is written at once; put there what they need to know
@@ -268,7 +270,7 @@ class Calls(Steps):
         """
         return await self._do("_open", name, 0, _params.ms(timeout), None, write, False)
 
-    async def claim(self, name: str, *, timeout: Optional[float] = None) -> Any:
+    async def claim(self, name: str, *, timeout: Optional[float] = None) -> AnyKind:
         """Opens a live object as its only writer; its `generation` is one higher than that of the claim before.
 
             with client.claim("pool", timeout=10) as memory:
@@ -282,7 +284,7 @@ class Calls(Steps):
 
     async def edit(
         self, name: str, *, timeout: Optional[float] = None, version: Optional[int] = None, label: Optional[str] = None
-    ) -> Any:
+    ) -> AnyKind:
         """A copy of a sealed object, where that lies, to be changed, and sealed as the name's next version.
 
             with client.edit("weights") as array:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import numpy
     from typing_extensions import Unpack
 
+    from ._kinds import AnyKind
+
 _Kind = TypeVar("_Kind", bound=Held)
 _NO_RESUME = -2
 _NO_CACHE = -1
@@ -300,7 +302,7 @@ class Client(_core.Client, Steps, Names):
     def get(
         self, name: Union[str, Ref], *, timeout: Optional[float] = ..., version: Optional[int] = ...,
         label: Optional[str] = ...,
-    ) -> Any: ...
+    ) -> AnyKind: ...
 
     @overload
     def get(
@@ -334,7 +336,7 @@ class Client(_core.Client, Steps, Names):
             raise gone(name, error) from None
         return opened(held, name, kind, self.instance)
 
-    def __getitem__(self, name: Union[str, Ref]) -> Any:
+    def __getitem__(self, name: Union[str, Ref]) -> AnyKind:
         """get(name)"""
         return self.get(name) if isinstance(name, Ref) else self._open(name, 0, None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Tuple, Union, overload
 
 from . import _core, _fetch
 from ._bundle import Bundle
@@ -39,3 +39,29 @@ _KINDS = (Bytes, Array, Column, Table, Bundle)
 _core.set_kinds(*(_over(_Lease, kind) for kind in _KINDS))
 _fetch.set_kinds(_over(_Copy, Array, _fetch.HostArray), _over(_Copy, Column), _over(_Copy, Table),
                  _over(_Copy, Bundle, _fetch.HostBundle))
+
+if TYPE_CHECKING:
+
+    class Opened(Array, Column, Table, Bytes, Bundle):  # type: ignore[misc]
+        """For type checkers: an object of a kind that is not known before it is opened.
+
+        It has what any kind has, so that a misspelt name is found, and is taken where one kind is expected.
+        """
+
+        names: List[str]
+        shape: Tuple[int, ...]  # type: ignore[assignment]
+        dtype: Any
+        __eq__: Any
+
+        @overload
+        def __getitem__(self, key: Union[str, slice]) -> "AnyKind": ...
+        @overload
+        def __getitem__(self, key: Any) -> Any: ...
+        def __getitem__(self, key: Any) -> Any: ...
+        def __iter__(self) -> Iterator[Any]: ...
+        def seal(self, null_counts: Any = None, *, stream: Any = None) -> None: ...
+        def to_numpy(self, **options: Any) -> Any: ...
+        def to_pandas(self) -> Any: ...
+        def tolist(self) -> List[Any]: ...
+
+    AnyKind = Union[Opened, Any]  # Any: isinstance() with one kind does not exclude the others

@@ -90,7 +90,7 @@ def plain(name: Any) -> Any:
 
 
 def _exact(names: List[str], labels: Any, told: Told) -> Told:
-    """What makes the labels again: `told`, if that does, else with the labels themselves. TypeError: nothing does."""
+    """`told`, if the labels can be made of it again, else the same with the labels themselves. TypeError: they have no form."""
     try:
         if same(read(names, told), labels):
             return told

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
 from . import _core
+
+if TYPE_CHECKING:
+    from ._kinds import AnyKind
 
 _connect: List[Callable[[Optional[str]], Any]] = []  # default_client()
 
@@ -30,7 +33,7 @@ class Ref:
     instance: str = ""
     path: Optional[str] = dataclasses.field(default=None, compare=False)
 
-    def get(self, client: Optional[_core.Client] = None) -> Any:
+    def get(self, client: Optional[_core.Client] = None) -> AnyKind:
         """Opens it by a client, or by a connection that this process makes for all Refs.
 
         Stale: the version is gone, since its name was deleted or has another object now.

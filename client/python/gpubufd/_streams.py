@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, AsyncIterator, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Any, AsyncIterator, Iterator, Optional, Tuple, TypeVar
 
 from . import _core, _errors, _params, _values, cuda
 from ._buffers import Exchange
+
+if TYPE_CHECKING:
+    import numpy
+
+Self = TypeVar("Self", bound="_Stream")
 
 
 def _work(stream: Any) -> int:
@@ -32,7 +37,7 @@ class Frame(Exchange):
         self._slot, self.bytes, self.number, self.time_ns, self.missed = told
 
     @property
-    def array(self) -> Any:
+    def array(self) -> "numpy.ndarray[Any, Any]":
         return self._stream._slots()[self._slot, ...]  # of one number, too, an array
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
@@ -107,7 +112,7 @@ class _Stream:
         self._array = None
         self._object.release()
 
-    def __enter__(self) -> Any:
+    def __enter__(self: Self) -> Self:
         return self
 
     def __exit__(self, *details: Any) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, AsyncIterator, Iterable, Iterator, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, Iterator, Mapping, Optional, Tuple, TypeVar
 
 from . import _core, _errors, _params
 from ._bundle import Bundle
 from ._objects import Table
 from ._told import Info
 from .cuda import handle_or_zero
+
+if TYPE_CHECKING:
+    from ._kinds import AnyKind
+
+Self = TypeVar("Self", bound="View")
 
 
 def _handles(streams: Iterable[Any]) -> Tuple[int, ...]:
@@ -31,6 +36,8 @@ class View(Mapping[str, Any]):
     On a GPU `streams` are those that work with the view, and are waited for; without any, all of the context's work.
     """
 
+    value: AnyKind
+
     def __init__(self, client: Any, name: str, timeout: Optional[float], version: Optional[int], label: Optional[str]):
         self._client = client
         self._name = name
@@ -44,9 +51,10 @@ class View(Mapping[str, Any]):
     def _parts(self) -> Mapping[str, Any]:
         if not isinstance(self.value, (Bundle, Table)):
             raise TypeError(f"{self._name!r} is of the kind {type(self.value).__name__}, without parts: see view.value")
-        return self.value  # type: ignore[return-value]
+        parts: Mapping[str, Any] = self.value  # type: ignore[assignment]  # a table is one but for its methods' types
+        return parts
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> AnyKind:
         return self._parts()[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -126,7 +134,7 @@ class View(Mapping[str, Any]):
         self._view = None
         self.value.release()
 
-    def __enter__(self) -> Any:
+    def __enter__(self: Self) -> Self:
         return self
 
     def __exit__(self, *exception: Any) -> None:

@@ -32,6 +32,7 @@ from ._told import Event, Info
 from ._views import AsyncView
 
 if TYPE_CHECKING:
+    from ._kinds import AnyKind
     from typing_extensions import Concatenate, ParamSpec
 
     _P = ParamSpec("_P")
@@ -296,7 +297,7 @@ class Client(Calls):
     async def get(
         self, name: Union[str, Ref], *, timeout: Optional[float] = ..., version: Optional[int] = ...,
         label: Optional[str] = ...,
-    ) -> Any: ...
+    ) -> AnyKind: ...
 
     @overload
     async def get(

@@ -13,7 +13,22 @@ client.get_many(["a"], errors="rais")  # wrong
 client.expire("a", 60)  # wrong
 client.create("t", {"x": "f4"}, 3).strides  # wrong
 client.create("a", "f4", 3).names  # wrong
-client.get("a").whatever  # anything may come of it
+client.get("a").whatever  # wrong
+client["a"].shap  # wrong
+client["a"]["x"].nul_count  # wrong
+client.get_many(["a"])[0].nbyte  # wrong
+client.ref("a").get().to_panda()  # wrong
+client.claim("a").generaton  # wrong
+client.open("a", write=True).writ([1])  # wrong
+client.edit("a").sel()  # wrong
+with client.stream("s", "f4", (3,)) as writer:
+    writer.next().numbr  # wrong
+    writer.nxt()  # wrong
+with client.read("s") as reader:
+    reader.read().aray  # wrong
+with client.follow("m") as view:
+    view.valu  # wrong
+    view["w"].to_nump()  # wrong
 client.get("a", kind=gpubufd.Array).columns  # wrong
 client.get("a", kind=int)  # wrong
 client.get(5)  # wrong

@@ -61,6 +61,37 @@ def read(client: gpubufd.Client) -> Tuple[int, str]:
     return rows, table.device
 
 
+def of_any_kind(client: gpubufd.Client) -> int:
+    held = client["x"]
+    if isinstance(held, gpubufd.Bytes):
+        return held.nbytes
+    if isinstance(held, gpubufd.Table):
+        return len(held.names)
+    rest: int = held.no_matter_what
+    table: gpubufd.Table = client["t"]
+    made = client["a"]
+    takes_arrays(made, client.get_many(["a"])[0], client.claim("a"))
+    height, width, channels = made.shape
+    assert height and width and channels and made.sum() and (made + 1 < 2 * made.T).any() and made[0, 1] == 2 and made[0].real
+    assert held["x"].to_pandas().mean() and [one.upper() for one in held] and held.metadata["key"] and dict(held.items())
+    return rest + len(table.names) + client.claim("a").generation
+
+
+def takes_arrays(*arrays: gpubufd.Array) -> None:
+    assert arrays
+
+
+def frames(client: gpubufd.Client) -> int:
+    with client.stream("s", "f4", (3,)) as writer, writer.next() as frame:
+        frame.array[:] = 0
+    with client.read("s") as reader:
+        for one in reader:
+            return one.number + one.missed
+    with client.follow("m") as view:
+        weights: gpubufd.Array = view["w"]
+        return view.version + weights.ndim
+
+
 def files(client: gpubufd.Client, path: pathlib.Path) -> str:
     client.save("t", path / "t.parquet", compression="zstd")
     client.save("t", "t.data", format="arrow")
