@@ -163,7 +163,7 @@ def frame(table: Any, node: Node) -> Any:
 
 def _told_frame(table: Any, node: Node, told: _frames.Told) -> Any:
     made = _frame(table, node, told.entries, *_frames.index_of(table, told))
-    if told.labels.levels or told.labels.more:
+    if not _labels.are_names(told.labels):
         made.columns = _labels.read(list(made.columns), told.labels)
     made.attrs = told.attrs or {}
     return made

@@ -174,6 +174,13 @@ def _of_dtype(told: Any) -> Any:
 # ---- names as labels ----
 
 
+def are_names(told: Told) -> bool:
+    """Whether the labels are the names of the columns, as most are: text that has no name of its own."""
+    level = told.levels[0] if told.levels else {}
+    text = str(level.get("numpy_type", "object")) in ("object", "str")
+    return told.more is None and len(told.levels) < 2 and text and level.get("name") is None
+
+
 def read(names: List[str], told: Told) -> Any:
     """The labels of a table's columns, as an Index. An exception of many kinds: what the metadata tell makes no sense."""
     import pandas
