@@ -79,8 +79,8 @@ struct gb_device_ops {
                  struct gb_memory *memory, struct gb_error *error);
     void (*destroy)(struct gb_device *device, struct gb_memory *memory);
     /* Restores memory of at least `bytes` from a descriptor of an earlier daemon, which is taken
-       over on success. `kind` is that of the handles that the memory had. GPUBUF_E_INVALID;
-       GPUBUF_E_DEVICE. */
+       over on success. `kind` is that of the handles that the memory had. GPUBUF_E_NO_MEMORY and
+       GPUBUF_E_LIMIT if a later try may succeed; GPUBUF_E_INVALID; GPUBUF_E_DEVICE. */
     int (*restore)(const struct gb_device *device, enum gb_handle_kind kind, int fd, uint64_t bytes,
                    struct gb_memory *memory, struct gb_error *error);
 

@@ -11,6 +11,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "daemon/base/failure.h"
 #include "daemon/memory/device.h"
 
 #define GRANULARITY (2u << 20)
@@ -29,21 +30,9 @@ static int reopen_read_only(int fd, struct gb_error *error)
 
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     read_fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (read_fd < 0) {
-        gb_fail_errno(error, "cannot open %s read-only (is /proc mounted?)", path);
-        if (error)
-            error->code = GPUBUF_E_DEVICE;
-        return GPUBUF_E_DEVICE;
-    }
-    return read_fd;
-}
-
-static int device_failure(struct gb_error *error, const char *what)
-{
-    gb_fail_errno(error, "host: %s", what);
-    if (error)
-        error->code = GPUBUF_E_DEVICE;
-    return GPUBUF_E_DEVICE;
+    return read_fd < 0 ? gb_fail_call(error, GPUBUF_E_DEVICE,
+                                      "host: opening a memfd read-only (is /proc mounted?)")
+                       : read_fd;
 }
 
 /*
@@ -56,10 +45,10 @@ static int make_memfd(uint64_t bytes, int seals, struct gb_memory *memory, struc
 
     write_fd = memfd_create("gpubufd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (write_fd < 0)
-        return device_failure(error, "memfd_create");
+        return gb_fail_call(error, GPUBUF_E_DEVICE, "host: memfd_create");
     if (fchmod(write_fd, 0600) < 0 || ftruncate(write_fd, (off_t)bytes) < 0 ||
         fcntl(write_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | seals) < 0) {
-        int failure = device_failure(error, "sizing and sealing a memfd");
+        int failure = gb_fail_call(error, GPUBUF_E_DEVICE, "host: sizing and sealing a memfd");
 
         close(write_fd);
         return failure;
@@ -112,7 +101,7 @@ static int host_restore(const struct gb_device *device, enum gb_handle_kind kind
                        "its descriptor is no memfd of %" PRIu64 " bytes that cannot shrink", bytes);
     read_fd = ours ? reopen_read_only(fd, error) : fd;
     if (read_fd < 0)
-        return read_fd;
+        return errno == ENOMEM ? gb_fail_memory(error) : read_fd;
     *memory = (struct gb_memory){GB_HANDLE_MEMFD, .write_fd = ours ? fd : -1, .read_fd = read_fd};
     host_is_final(memory);
     return 0;
@@ -137,7 +126,7 @@ static int check_foreign(int fd, const struct stat *st, int seals, struct gb_err
     if (write_sealed(seals))
         return 0;
     if (fstatfs(fd, &fs) < 0)
-        return device_failure(error, "fstatfs of a memfd");
+        return gb_fail_call(error, GPUBUF_E_DEVICE, "host: fstatfs of a memfd");
     if (fs.f_type == HUGETLBFS_MAGIC)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "the memfd has huge pages, which can be taken from under a reader; seal it "
@@ -158,7 +147,8 @@ static int adopt_for_reading(int fd, const struct stat *st, struct gb_error *err
 
     if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY) {
         read_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-        return read_fd < 0 ? device_failure(error, "duplicating a descriptor") : read_fd;
+        return read_fd < 0 ? gb_fail_call(error, GPUBUF_E_DEVICE, "host: duplicating a descriptor")
+                           : read_fd;
     }
     read_fd = reopen_read_only(fd, NULL);
     if (read_fd >= 0)
@@ -192,7 +182,7 @@ static int host_adopt(struct gb_device *device, const struct gb_handle *handle, 
         return gb_fail(error, GPUBUF_E_INVALID,
                        "the memfd may still shrink; seal it with F_SEAL_SHRINK first");
     if (fstat(fd, &st) < 0)
-        return device_failure(error, "fstat of a memfd");
+        return gb_fail_call(error, GPUBUF_E_DEVICE, "host: fstat of a memfd");
     if (st.st_size < 0 || (uint64_t)st.st_size < bytes)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "the memfd has %jd bytes, fewer than the %" PRIu64 " that were said",
@@ -231,8 +221,9 @@ static int host_copy(struct gb_device *device, enum gb_direction direction,
             continue;
         if (n <= 0) {
             errno = n == 0 ? EIO : errno;
-            return device_failure(error,
-                                  direction == GB_OUT ? "reading a memfd" : "writing a memfd");
+            return gb_fail_call(error, GPUBUF_E_DEVICE,
+                                direction == GB_OUT ? "host: reading a memfd"
+                                                    : "host: writing a memfd");
         }
         at += n;
         offset += (uint64_t)n;

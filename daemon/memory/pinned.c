@@ -139,6 +139,8 @@ int gb_pinned_restore(struct gb_pinned *pinned, int fd, struct gb_error *error)
         ((uint64_t)status.st_size < pinned->bytes && ftruncate(fd, (off_t)pinned->bytes) < 0))
         return gb_fail_errno(error, "the host tier's memory cannot be used");
     base = mmap(NULL, pinned->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (base == MAP_FAILED && errno == ENOMEM)
+        return gb_fail_memory(error);
     if (base == MAP_FAILED)
         return gb_fail_errno(error, "cannot map the host tier's memory");
     munmap(pinned->base, pinned->bytes);

@@ -194,6 +194,7 @@ int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
     spill->low = settings->low_watermark;
     for (int i = 0; i < GB_TIERS; i++) {
         spill->tiers[i].kind = (enum gb_tier_kind)i;
+        spill->tiers[i].handed_over = settings->follows; /* until this daemon has taken it over */
         spill->tiers[i].removed = gb_spill_changed;
         spill->tiers[i].removed_arg = spill;
     }

@@ -131,6 +131,8 @@ static int read_header(int fd, struct header *header, struct gb_error *error)
     struct header headers[HEADERS] = {0};
     ssize_t n = read_some(fd, headers, sizeof(headers), 0);
 
+    if (n < 0 && errno == ENOMEM)
+        return gb_fail_memory(error);
     if (n < 0)
         return gb_fail_errno(error, "reading the journal");
     for (unsigned i = 0; i < HEADERS; i++)

@@ -3,8 +3,10 @@
  * checked, and descriptors: segments get their descriptors, storages their places, objects their
  * names. An object is lost if its memory is not there (a descriptor or a device is missing, or
  * another object has its place) or its record is not believed; the log says so, and nothing else is
- * lost by that. Afterwards the journal has just what was restored. So an object that was lost stays
- * lost, and a successor that finds the same journal and descriptors restores the same objects.
+ * lost by that. While memory or descriptors are out it cannot be told: then the start fails, what
+ * is kept stays, and the manager starts the next daemon. Afterwards the journal has just what was
+ * restored. So an object that was lost stays lost, and a successor that finds the same journal and
+ * descriptors restores the same objects.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -44,7 +46,14 @@ static void log_lost(const struct gb_replayed_segment *replayed, const char *why
            GB_LOG_TEXT("why", why));
 }
 
-/* Makes a segment of its descriptor, which is taken over in any case. NULL, and why, on failure. */
+/* Whether a later daemon may succeed where this one has failed. */
+static bool is_passing(int code)
+{
+    return code == GPUBUF_E_NO_MEMORY || code == GPUBUF_E_LIMIT;
+}
+
+/* Makes a segment of its descriptor, which is taken over in any case. NULL, and why, on
+   failure. */
 static struct gb_segment *make_segment(struct gb_store *store,
                                        const struct gb_replayed_segment *replayed, int fd,
                                        struct gb_error *why)
@@ -54,6 +63,7 @@ static struct gb_segment *make_segment(struct gb_store *store,
     struct gb_segment *segment;
     struct gb_memory memory;
 
+    gb_fail_memory(why); /* the driver's error goes over it */
     if (!user ||
         device->ops->restore(device, replayed->handle, fd, replayed->bytes, &memory, why) < 0) {
         close(fd);
@@ -63,15 +73,18 @@ static struct gb_segment *make_segment(struct gb_store *store,
     store->next_segment = replayed->id;
     segment = gb_segment_new(store, replayed->kind, &replayed->key, user, replayed->bytes, &memory);
     gb_user_unref(user);
-    if (!segment)
-        device->ops->destroy(device, &memory);
-    return segment;
+    if (segment)
+        return segment;
+    gb_fail_memory(why);
+    device->ops->destroy(device, &memory);
+    return NULL;
 }
 
-/* Restores a segment if a storage lies in it. If that fails its objects are lost. */
-static void restore_segment(struct restoring *restoring, struct gb_replayed_segment *replayed)
+/* Restores a segment if a storage lies in it. If it has no memory its objects are lost. */
+static int restore_segment(struct restoring *restoring, struct gb_replayed_segment *replayed,
+                           struct gb_error *error)
 {
-    struct gb_error why = {.message = "out of memory"};
+    struct gb_error why = {.code = GPUBUF_E_INVALID};
     char name[24];
     int fd;
 
@@ -82,7 +95,9 @@ static void restore_segment(struct restoring *restoring, struct gb_replayed_segm
     else if (fd >= 0)
         close(fd);
     if (replayed->segment)
-        return;
+        return 0;
+    if (is_passing(why.code))
+        return gb_fail(error, why.code, "segment %" PRIu64 ": %s", replayed->id, why.message);
     if (replayed->disbelieved) /* replay.c has logged it */
         ;
     else if (!replayed->key.device)
@@ -90,11 +105,13 @@ static void restore_segment(struct restoring *restoring, struct gb_replayed_segm
     else if (replayed->wanted)
         log_lost(replayed, fd < 0 ? "its descriptor was not handed over" : why.message);
     gb_state_segment_gone(restoring->state, replayed->id);
+    return 0;
 }
 
-static void restore_segments(struct restoring *restoring)
+static int restore_segments(struct restoring *restoring, struct gb_error *error)
 {
     struct gb_replay *replay = &restoring->replay;
+    int r = 0;
 
     for (size_t i = 0; i < replay->storage_count; i++) {
         const struct gb_replayed_storage *storage = &replay->storages[i];
@@ -104,8 +121,9 @@ static void restore_segments(struct restoring *restoring)
         for (unsigned j = 0; !storage->lost && j < storage->placement_count; j++)
             gb_replay_segment(replay, storage->placements[j].segment)->wanted = true;
     }
-    for (size_t i = 0; i < replay->segment_count; i++)
-        restore_segment(restoring, &replay->segments[i]);
+    for (size_t i = 0; r == 0 && i < replay->segment_count; i++)
+        r = restore_segment(restoring, &replay->segments[i], error);
+    return r;
 }
 
 /* Of the storages that ended with the daemon only ranges of shared segments matter, since those
@@ -179,8 +197,9 @@ static uint64_t end_of(uint64_t offset, uint64_t bytes)
     return offset + gb_round_up(bytes ? bytes : 1, GB_ARENA_GRANULE);
 }
 
-static bool take_place(struct restoring *restoring, const struct place *place,
-                       const struct place *before)
+/* 0; 1: it cannot be had; GPUBUF_E_NO_MEMORY. */
+static int take_place(struct restoring *restoring, const struct place *place,
+                      const struct place *before)
 {
     struct gb_replayed_placement *placement = place->placement;
     struct gb_replayed_segment *replayed =
@@ -191,14 +210,14 @@ static bool take_place(struct restoring *restoring, const struct place *place,
                                  ? before->placement->range
                                  : NULL;
 
-    if (!segment)
-        return false;
-    if (whole && !replayed->taken)
-        return replayed->taken = true;
-    if (whole)
-        return false;
+    if (!segment || (whole && replayed->taken))
+        return 1;
+    if (whole) {
+        replayed->taken = true;
+        return 0;
+    }
     return gb_arena_take(segment->domain->arena, segment->block, after, placement->offset,
-                         placement->bytes, &placement->range) == 0;
+                         placement->bytes, &placement->range);
 }
 
 static struct place place_of(const struct gb_replay *replay, struct gb_replayed_storage *storage,
@@ -221,6 +240,7 @@ static int take_places(struct restoring *restoring, struct gb_error *error)
     size_t count = 0, room = 0;
     struct place *places;
     const struct place *before = NULL;
+    int r = 0;
 
     for (size_t i = 0; i < replay->storage_count; i++)
         room += replay->storages[i].placement_count;
@@ -234,48 +254,53 @@ static int take_places(struct restoring *restoring, struct gb_error *error)
             places[count++] = place_of(replay, replayed, j);
     }
     settle_places(places, count);
-    for (size_t i = 0; i < count; i++) {
-        if (places[i].beaten || !take_place(restoring, &places[i], before))
+    for (size_t i = 0; r >= 0 && i < count; i++) {
+        r = places[i].beaten ? 1 : take_place(restoring, &places[i], before);
+        if (r != 0)
             places[i].storage->lost = true;
         else if (places[i].placement->range)
             before = &places[i];
     }
     free(places);
-    return 0;
+    return r < 0 ? gb_fail_memory(error) : 0;
 }
 
 /* ---- copies ---- */
 
-static void restore_copy(struct restoring *restoring, struct gb_replayed_storage *replayed,
-                         enum gb_tier_kind kind, const struct gb_copy *after)
+static int restore_copy(struct restoring *restoring, struct gb_replayed_storage *replayed,
+                        enum gb_tier_kind kind, const struct gb_copy *after)
 {
     struct gb_tier *tier = &restoring->state->spill->tiers[kind];
     struct gb_replayed_copy *copy = &replayed->copies[kind];
+    int r = tier->capacity ? gb_copy_restore(tier, replayed->storage, copy->bytes, copy->where,
+                                             after, &copy->copy)
+                           : GPUBUF_E_INVALID;
 
-    if (!tier->capacity ||
-        gb_copy_restore(tier, replayed->storage, copy->bytes, copy->where, after, &copy->copy) < 0)
-        return;
+    if (r < 0)
+        return is_passing(r) ? r : 0;
     copy->copy->owner = replayed->number;
     replayed->storage->copies[kind] = copy->copy;
+    return 0;
 }
 
-/* Takes the earlier daemon's memory of the host tier. False if there is none, or it is of no
-   use. */
-static bool restore_tier(struct restoring *restoring)
+/* Takes the earlier daemon's memory of the host tier: 1. 0: there is none, or it is of no use. */
+static int restore_tier(struct restoring *restoring, struct gb_error *error)
 {
     struct gb_tier *tier = &restoring->state->spill->tiers[GB_TIER_HOST];
     int fd = gb_notify_take(restoring->state->notify, GB_STATE_TIER_NAME);
-    struct gb_error why;
+    int r;
 
     if (fd < 0)
-        return false;
-    if (!tier->pinned || gb_pinned_restore(tier->pinned, fd, &why) < 0) {
+        return 0;
+    r = tier->pinned ? gb_pinned_restore(tier->pinned, fd, error) : GPUBUF_E_INVALID;
+    if (r < 0)
         close(fd);
-        gb_state_forget(restoring->state, GB_STATE_TIER_NAME); /* the new memory gets the name */
-        return false;
-    }
-    restoring->state->tier_restored = true;
-    return true;
+    if (is_passing(r))
+        return r;
+    if (r < 0) /* the new memory gets the name */
+        gb_state_forget(restoring->state, GB_STATE_TIER_NAME);
+    restoring->state->tier_restored = r == 0;
+    return r == 0;
 }
 
 /* Restores the copies of one tier. The place of a copy that has a file of its own is the file's
@@ -289,6 +314,7 @@ static int restore_copies_in(struct restoring *restoring, enum gb_tier_kind kind
     const struct gb_copy *after = NULL;
     bool files = kind == GB_TIER_DISK;
     size_t count = 0;
+    int r = 0;
 
     if (!places)
         return gb_fail_memory(error);
@@ -305,15 +331,15 @@ static int restore_copies_in(struct restoring *restoring, enum gb_tier_kind kind
                                                          : gb_tier_occupies(tier, copy->bytes))};
     }
     settle_places(places, count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; r == 0 && i < count; i++) {
         if (places[i].beaten)
             continue;
-        restore_copy(restoring, places[i].storage, kind, after);
+        r = restore_copy(restoring, places[i].storage, kind, after);
         if (places[i].storage->copies[kind].copy)
             after = places[i].storage->copies[kind].copy;
     }
     free(places);
-    return 0;
+    return r < 0 ? gb_fail_memory(error) : 0;
 }
 
 /* Whether a storage lies in that tier and nowhere else. */
@@ -349,12 +375,12 @@ static void check_directory(struct restoring *restoring)
 
 static int restore_copies(struct restoring *restoring, struct gb_error *error)
 {
-    bool host = restore_tier(restoring);
-    int r;
+    int host = restore_tier(restoring, error), r;
 
+    if (host < 0)
+        return host;
     check_directory(restoring);
     r = restore_copies_in(restoring, GB_TIER_DISK, error);
-
     return r == 0 && host ? restore_copies_in(restoring, GB_TIER_HOST, error) : r;
 }
 
@@ -377,7 +403,7 @@ static void free_places(struct restoring *restoring, struct gb_replayed_storage 
     }
 }
 
-static void restore_storage(struct restoring *restoring, struct gb_replayed_storage *replayed)
+static int restore_storage(struct restoring *restoring, struct gb_replayed_storage *replayed)
 {
     struct gb_user *user = gb_user_get(&restoring->store->users, replayed->uid);
     struct gb_storage *storage;
@@ -387,7 +413,7 @@ static void restore_storage(struct restoring *restoring, struct gb_replayed_stor
     gb_user_unref(user);
     if (!storage) {
         free_places(restoring, replayed);
-        return;
+        return GPUBUF_E_NO_MEMORY;
     }
     storage->adopted = replayed->adopted;
     storage->size = replayed->size;
@@ -403,20 +429,24 @@ static void restore_storage(struct restoring *restoring, struct gb_replayed_stor
     storage->number = replayed->number;
     gb_list_append(&restoring->state->storages, &storage->of_state);
     replayed->storage = storage;
+    return 0;
 }
 
-static void restore_storages(struct restoring *restoring)
+/* Storages keep the places that were taken for them; after a failure, before (`r`) or here, the
+   rest are freed. */
+static int restore_storages(struct restoring *restoring, int r, struct gb_error *error)
 {
     struct gb_replay *replay = &restoring->replay;
 
     for (size_t i = 0; i < replay->storage_count; i++) {
         struct gb_replayed_storage *replayed = &replay->storages[i];
 
-        if (replayed->lost)
+        if (replayed->lost || r < 0)
             free_places(restoring, replayed);
         else
-            restore_storage(restoring, replayed);
+            r = restore_storage(restoring, replayed);
     }
+    return r < 0 ? gb_fail_memory(error) : 0;
 }
 
 /* ---- objects ---- */
@@ -597,20 +627,20 @@ static struct gb_storage *take_storage(struct restoring *restoring,
     return storage;
 }
 
-/* Restores the objects, which keep their storages: the first reference to each is dropped. */
-static int restore_objects(struct restoring *restoring, struct gb_error *error)
+/* Restores the objects, unless `r` says that something has failed before. They keep their storages:
+   the first reference to each is dropped in any case. */
+static int restore_objects(struct restoring *restoring, int r, struct gb_error *error)
 {
     struct gb_replay *replay = &restoring->replay;
-    int r = 0;
 
     for (size_t i = 0; i < replay->storage_count; i++) {
         struct gb_replayed_storage *replayed = &replay->storages[i];
         struct gb_storage *storage =
-            replayed->fleeting ? replayed->storage : take_storage(restoring, replayed);
+            replayed->fleeting || r < 0 ? replayed->storage : take_storage(restoring, replayed);
 
-        if (storage && replayed->fleeting)
+        if (storage && replayed->fleeting && r == 0)
             r = hold_range(restoring, storage);
-        else if (storage) /* even if none of its objects has a name any more */
+        else if (storage && r == 0) /* even if none of its objects has a name any more */
             gb_storage_set_clean(storage);
         for (uint64_t j = 0; storage && !replayed->fleeting && r == 0 && j < replayed->object_count;
              j++)
@@ -618,10 +648,8 @@ static int restore_objects(struct restoring *restoring, struct gb_error *error)
         if (storage && gb_list_empty(&storage->objects))
             gb_list_remove(&storage->of_state);
         gb_storage_unref(restoring->store, storage);
-        if (r < 0)
-            return gb_fail_memory(error);
     }
-    return 0;
+    return r < 0 ? gb_fail_memory(error) : 0;
 }
 
 /* ---- objects that ended with the earlier daemon ---- */
@@ -744,16 +772,16 @@ static int rebuild(struct restoring *restoring, struct gb_error *error)
     int r;
 
     GB_FAILPOINT(RESTORE_READ);
-    restore_segments(restoring);
+    r = restore_segments(restoring, error);
+    if (r < 0)
+        return r;
     pass_fleeting(&restoring->replay);
     GB_FAILPOINT(RESTORE_SEGMENTS);
     r = take_places(restoring, error);
-    if (r < 0)
-        return r;
-    restore_storages(restoring);
-    r = restore_copies(restoring, error);
+    r = restore_storages(restoring, r, error);
     if (r == 0)
-        r = restore_objects(restoring, error);
+        r = restore_copies(restoring, error);
+    r = restore_objects(restoring, r, error);
     if (r == 0)
         r = restore_fleeting(restoring, error);
     if (r < 0)

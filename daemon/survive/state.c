@@ -386,28 +386,29 @@ bool gb_state_is_left(const struct gb_notify *notify)
     return false;
 }
 
-/* The journal of the highest generation among what was handed over; -1: none. */
-static int find_journal(struct gb_notify *notify, struct gb_error *error)
+/* Sets *found to the journal of the highest generation among what was handed over; -1: none. Fails
+   if one may be of use to another daemon. */
+static int find_journal(struct gb_notify *notify, int *found, struct gb_error *error)
 {
     uint64_t highest = 0, generation;
-    int found = -1;
 
+    *found = -1;
     for (unsigned i = 0; i < notify->fd_count; i++) {
         int r;
 
         if (!is_journal(notify, i))
             continue;
         r = gb_journal_peek(notify->fds[i].fd, &generation, error);
-        if (r == GPUBUF_E_UNSUPPORTED)
+        if (r == GPUBUF_E_UNSUPPORTED || r == GPUBUF_E_NO_MEMORY)
             return r;
         if (r < 0)
             log_unusable(error);
-        if (r == 0 && (found < 0 || generation > highest)) {
-            found = (int)i;
+        if (r == 0 && (*found < 0 || generation > highest)) {
+            *found = (int)i;
             highest = generation;
         }
     }
-    return found;
+    return 0;
 }
 
 /* Raises the counters past the names of all descriptors that were handed over, even if they are not
@@ -446,6 +447,13 @@ static void keep_tier(struct gb_state *state, bool handed_over)
         keep(state, GB_STATE_TIER_NAME, gb_pinned_fd(tier->pinned));
 }
 
+/* Files of tiers are this daemon's from now on, to remove when it ends. */
+static void take_files_over(struct gb_state *state)
+{
+    for (int i = 0; i < GB_TIERS; i++)
+        state->spill->tiers[i].handed_over = false;
+}
+
 int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_registry *registry,
                    struct gb_spill *spill, struct gb_device **devices, unsigned device_count,
                    uint64_t grace_ms, char instance[GB_JOURNAL_INSTANCE_BYTES + 1], uint64_t now_ms,
@@ -469,15 +477,16 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
     if (!notify || notify->socket < 0)
         return 0;
     state->notify = notify;
-    found = find_journal(notify, error);
-    if (found == GPUBUF_E_UNSUPPORTED)
-        return found;
+    r = find_journal(notify, &found, error);
+    if (r < 0)
+        return r;
     state->generation = pass_names(state);
     if (found >= 0) {
         int fd = gb_notify_take_at(notify, (unsigned)found);
 
         r = gb_state_restore(state, fd, now_ms, &why);
         if (r == 0) {
+            take_files_over(state);
             if (!state->failed) /* else changes made while restoring could not be recorded */
                 memcpy(instance, state->journal.instance, GB_JOURNAL_INSTANCE_BYTES + 1);
             keep_tier(state, state->tier_restored);
@@ -486,11 +495,12 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
         if (state->journal.fd < 0 && !state->failed)
             close(fd);
         gb_journal_end(&state->journal);
-        log_unusable(&why);
-        if (r == GPUBUF_E_NO_MEMORY)
+        if (r != GPUBUF_E_INVALID) /* what is kept stays for the next daemon */
             return gb_fail(error, r, "objects of an earlier daemon: %s", why.message);
+        log_unusable(&why);
         gb_state_forget(state, notify->fds[found].name);
     }
+    take_files_over(state);
     gb_notify_drop(notify); /* before new descriptors get the same names */
     keep_tier(state, false);
     begin_anew(state);

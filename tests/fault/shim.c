@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 /* Calls that can be made to fail, in the order that shim.py knows. */
-enum call { ACCEPT, MEMFD, TRUNCATE, DUPLICATE, OPEN, PWRITE, RECEIVE, SEND, PIDFD, CALLS };
+enum call { ACCEPT, MEMFD, TRUNCATE, DUPLICATE, OPEN, PWRITE, RECEIVE, SEND, PIDFD, MAP, CALLS };
 
 static struct {
     _Atomic int64_t realtime_ns;  /* added to the wall clock */
@@ -136,6 +136,13 @@ int open(const char *path, int flags, ...)
     mode = va_arg(arguments, mode_t);
     va_end(arguments);
     return fails(OPEN) ? -1 : REAL(open)(path, flags, mode);
+}
+
+void *mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset)
+{
+    if ((flags & MAP_SHARED) && fails(MAP))
+        return MAP_FAILED;
+    return REAL(mmap)(address, length, protection, flags, fd, offset);
 }
 
 ssize_t pwrite(int fd, const void *data, size_t length, off_t offset)

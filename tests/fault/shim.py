@@ -10,7 +10,8 @@ import subprocess
 import device
 
 LIBRARY = device.BUILD / "fault" / "shim.so"
-CALLS = ("accept", "memfd", "truncate", "duplicate", "open", "pwrite", "receive", "send", "pidfd")
+CALLS = ("accept", "memfd", "truncate", "duplicate", "open", "pwrite", "receive", "send", "pidfd",
+         "map")
 HEAD = 24  # realtime_ns, most, send_buffer
 EACH = 32  # skip, count, error, failed
 

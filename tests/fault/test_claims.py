@@ -9,7 +9,7 @@ import signal
 
 import pytest
 from child import Child
-from peer import Peer, bytes_layout, wait_until
+from peer import Closed, Peer, RpcError, bytes_layout, wait_until
 from restarts import supervised  # noqa: F401
 
 pytestmark = pytest.mark.host_only("the driver's own memory does not outlive it by itself")
@@ -143,3 +143,48 @@ def test_a_claim_outlives_the_daemon(supervised, directory, shim, case, how):  #
             claimed = claim(peer, f"pool/{i}", wait_ms=60000)
             assert claimed["generation"] == 2
             peer.call("release", lease=claimed["lease"])
+
+
+def has_all(daemon, contents, holder):
+    """Whether they are there, and the claim; the last one is moved to the tier again. Not yet while the tier is out of
+    order, for which the daemon soon hands over, and while grace lasts."""
+    with Peer(daemon.path) as peer:
+        try:
+            for name, data in contents.items():
+                opened = peer.open_object(name)
+                assert opened.read() == data
+                opened.release()
+            peer.call("move", name=name)
+            assert held_by(peer, 1) == {holder}
+            return peer.call("stats")["handover"] == "kept"
+        except (Closed, OSError):
+            return False
+        except RpcError as error:
+            assert error.kind in ("busy", "not_found"), error
+            return False
+
+
+@pytest.mark.parametrize("call, error", [("open", errno.EMFILE), ("memfd", errno.ENFILE), ("duplicate", errno.EMFILE),
+                                         ("truncate", errno.ENOSPC), ("pwrite", errno.ENOSPC), ("map", errno.ENOMEM)])
+# RELIABILITY.md: The kernel says no 6
+def test_no_failure_of_a_start_costs_an_object(supervised, shim, place, call, error):  # noqa: F811
+    """Whatever call fails while a successor starts, it starts, or another one does: with every object and claim."""
+    contents = {"small": b"small", "large": b"large" * 1000000, "spilled": b"spilled" * 1000}
+    daemon = supervised("--tier", f"disk:64M:{place}", "--grace", "1", env=shim.environment())
+    with Peer(daemon.path) as peer:
+        for name, data in contents.items():
+            peer.put(name, data)
+    holder = Child(daemon.path, claimer(1))
+    skip, failed = 0, True
+    try:
+        while failed:
+            wait_until(lambda: has_all(daemon, contents, (holder.pid, True, skip > 0)))
+            shim.fail(call, error, 1, skip)
+            daemon.crash()
+            failed = shim.failed(call) > 0
+            shim.fail(call, error, 0)
+            skip += 1
+        wait_until(lambda: has_all(daemon, contents, (holder.pid, True, skip > 0)))
+    finally:
+        holder.kill()
+    assert skip > 1

@@ -1,0 +1,11 @@
+/* Failures of system calls, for those who have asked for something. */
+#ifndef GB_FAILURE_H
+#define GB_FAILURE_H
+
+#include "proto/errors.h"
+
+/* As gb_fail_errno(), and with that code; but GPUBUF_E_LIMIT (open_files) if descriptors are out: how
+   many may be open is the system's limit, not ours, and the next try may succeed. */
+int gb_fail_call(struct gb_error *error, int code, const char *what);
+
+#endif
