@@ -1,10 +1,9 @@
 #include "daemon/methods/reply.h"
+#include "daemon/base/failure.h"
 #include "daemon/objects/text.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 static bool noted(const struct gb_segments *segments, const struct gb_segment *segment)
@@ -30,21 +29,6 @@ static int segment_fd(const struct gb_segment *segment, enum gb_access access)
                  3);
 }
 
-/* Fails because no descriptor can be opened. How many may be open is the system's limit, not
-   ours. */
-static int no_descriptor(struct gb_call *call, int why)
-{
-    struct rlimit files = {0};
-    char text[128];
-
-    snprintf(text, sizeof(text), "the daemon cannot open another descriptor: %s", strerror(why));
-    if (why != EMFILE && why != ENFILE)
-        return gb_fail(&call->error, why == ENOMEM ? GPUBUF_E_NO_MEMORY : GPUBUF_E_INTERNAL, "%s",
-                       text);
-    getrlimit(RLIMIT_NOFILE, &files);
-    return gb_fail_limit(&call->error, "open_files", (long long)files.rlim_cur, text);
-}
-
 /* Adds one segment to the reply, and to the session's mappings. */
 static int note_segment(struct gb_call *call, struct gb_segments *segments,
                         struct gb_segment *segment, enum gb_access had, enum gb_access access)
@@ -57,7 +41,8 @@ static int note_segment(struct gb_call *call, struct gb_segments *segments,
         return call->error.code;
     fd = by_fd ? segment_fd(segment, access) : -1;
     if (by_fd && fd < 0)
-        return no_descriptor(call, errno);
+        return gb_fail_call(&call->error, GPUBUF_E_INTERNAL,
+                            "the daemon cannot open another descriptor");
     if (gb_mapper_add(&call->server->store, &call->session->mapper, segment, access) < 0) {
         if (by_fd)
             close(fd);

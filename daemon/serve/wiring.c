@@ -28,7 +28,9 @@
 #include "daemon/store/store.h"
 
 #define FILES_TO_COME 6   /* that gb_server_listen() opens: the socket, its lock, and others */
-#define FILES_OF_A_USER 5 /* that it needs: a session, and two segments of host memory */
+/* With so many beside the daemon's own the first user may take seven, and leaves the next one four:
+   for a session, a segment of host memory, and an answer. */
+#define FILES_OF_TWO 17
 
 /* ---- functions that are handed down ---- */
 
@@ -312,18 +314,31 @@ static void go_on_counting(struct gb_server *server)
     server->seq = server->next_session = (uint64_t)gb_wall_ms() * 1000;
 }
 
-/* Does not begin with so few descriptors that one user could keep another from having any: beside
-   the daemon's own, the first may take a quarter, and the second needs some. A daemon that follows
-   another begins in any case. */
-static int check_files(const struct gb_server *server, struct gb_error *error)
+/* How many descriptors the daemon has open, and will have before it serves anybody. Those that an
+   earlier daemon left are not taken yet. -1, with errno. */
+static int count_own(const struct gb_server *server)
 {
     int own = open("/dev/null", O_RDONLY | O_CLOEXEC); /* the lowest number that is not taken */
+
+    if (own < 0)
+        return -1;
+    close(own);
+    for (unsigned i = 0; server->notify && i < server->notify->fd_count; i++)
+        own -= server->notify->fds[i].fd >= 0;
+    return own + FILES_TO_COME;
+}
+
+/* Does not begin with so few descriptors that one user could keep another from having any. A daemon
+   that follows another begins in any case. */
+static int reserve_files(struct gb_server *server, struct gb_error *error)
+{
+    int own = count_own(server);
     uint64_t most = server->config->open_files;
-    uint64_t least = ((uint64_t)own + FILES_TO_COME + FILES_OF_A_USER) * 4 / 3;
+    uint64_t least = (uint64_t)own + FILES_OF_TWO;
 
     if (own < 0)
         return gb_fail_errno(error, "cannot open descriptors");
-    close(own);
+    gb_users_reserve(&server->store.users, (uint64_t)own);
     if (most == 0 || server->config->spill.follows || least <= most)
         return 0;
     return gb_fail(error, GPUBUF_E_INVALID,
@@ -334,7 +349,7 @@ static int check_files(const struct gb_server *server, struct gb_error *error)
 
 int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error)
 {
-    int r = check_files(server, error);
+    int r = reserve_files(server, error);
 
     server->loop = loop;
     if (r == 0)

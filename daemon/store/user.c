@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #define SPARED_SESSIONS 4 /* that a user past its share may have, to delete some of its objects */
+#define SERVING_FILES 16u /* for a moment, to serve requests with */
 
 void gb_users_init(struct gb_users *users)
 {
@@ -86,7 +87,20 @@ void gb_users_stock(struct gb_users *users, uint64_t open_files, uint64_t stored
     users->stocks[GB_STOCK_FLIGHT].most = sent_files > 0 ? sent_files / 4 : UINT64_MAX;
 }
 
-/* Spared sessions may take half of the daemon's own descriptors. */
+void gb_users_reserve(struct gb_users *users, uint64_t own)
+{
+    struct gb_stock *stock = &users->stocks[GB_STOCK_OPEN];
+    uint64_t left = users->open_files > own ? users->open_files - own : 1;
+    uint64_t most = left - (left < SERVING_FILES * 8 ? left / 8 : SERVING_FILES);
+
+    if (users->open_files == 0)
+        return;
+    users->open_files = left;
+    if (stock->most > most)
+        stock->most = most;
+}
+
+/* Spared sessions may take half of what is reserved, and is not the daemon's own. */
 bool gb_users_are_short(const struct gb_users *users)
 {
     const struct gb_stock *stock = &users->stocks[GB_STOCK_OPEN];

@@ -39,7 +39,7 @@ struct gb_users {
     struct gb_link past; /* gb_user_excess() of these is not 0 on some device */
     struct gb_quotas quotas;
     struct gb_stock stocks[GB_STOCKS];
-    uint64_t open_files; /* that the daemon may open; 0: any number */
+    uint64_t open_files; /* that the daemon may open beside its own; 0: any number */
     size_t record_bytes; /* of a user's record: a room above may have it begin with struct gb_user,
                             and go on with what it keeps of the user, zeroed at first */
 };
@@ -88,6 +88,9 @@ void gb_users_end(struct gb_users *users);
    manager keeps, and that may be in flight (0: any number). */
 void gb_users_stock(struct gb_users *users, uint64_t open_files, uint64_t stored_files,
                     uint64_t sent_files);
+/* Lowers the stock of those that may be open if the daemon itself needs more of them than are
+   reserved, as a GPU's driver does: by `own`, and some to serve a request with. */
+void gb_users_reserve(struct gb_users *users, uint64_t own);
 /* Whether the daemon is out of descriptors for users, even for the few sessions that each user may
    have in any case. */
 bool gb_users_are_short(const struct gb_users *users);

@@ -276,7 +276,7 @@ class World(Comparing, Sessions, Steps):
             self.say(f"  {self.who(client)} {method} {params}: {error}")
             if refused and error.kind in refused.kinds:
                 return None
-            if scarce and error.kind in SCARCE or (self.nofile and "cannot see the process" in error.message):
+            if scarce and error.kind in SCARCE:
                 self.check_refusal(client, error, params)
                 return None
             expected = f"expected {refused.kinds}" if refused else "expected to be done"

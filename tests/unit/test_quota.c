@@ -207,6 +207,14 @@ TEST_WITH(test_stocks, begin, end)
         gb_charge_end(&charges[i]);
         gb_user_unref(all[i]);
     }
+    gb_users_reserve(&users, 30); /* of 128 that are reserved */
+    assert_int_equal(stock->most, 1024 - 128);
+    gb_users_reserve(&users, 794);
+    assert_int_equal(stock->most, 184);
+    users.stocks[GB_STOCK_OPEN].used = 184 + 8;
+    assert_false(gb_users_are_short(&users));
+    users.stocks[GB_STOCK_OPEN].used = 184 + 9;
+    assert_true(gb_users_are_short(&users));
     gb_users_end(&users);
 }
 
