@@ -1,5 +1,7 @@
 /* Streams by the library: who writes, who reads, how they end, and what is refused. */
 #include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "harness.h"
 
@@ -279,6 +281,39 @@ TEST(test_another_daemon)
     fails(client, GPUBUF_E_STALE, gpubuf_stream_next(stream, 0, &frame));
     gpubuf_stream_close(reader);
     gpubuf_stream_close(stream);
+}
+
+/* Neither can it write or read, nor does what it closes, or its end, take anything from the parent. */
+TEST(test_child_of_fork)
+{
+    struct gpubuf_client *client = connect_client();
+    struct gpubuf_stream *stream = create(client, 8);
+    struct gpubuf_stream *reader =
+        open_with(client, (struct gpubuf_stream_options){.each = true, .lag = 2});
+    struct gpubuf_frame frame;
+    int status;
+
+    publish(client, stream);
+    pid_t child = fork();
+    if (child == 0) {
+        bool refused = gpubuf_stream_next(stream, 0, &frame) == GPUBUF_E_FORKED &&
+                       gpubuf_stream_read(reader, 0, &frame) == GPUBUF_E_FORKED;
+
+        gpubuf_stream_close(reader);
+        gpubuf_stream_close(stream);
+        _exit(refused ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    publish(client, stream);
+    for (unsigned i = 0; i < 2; i++) {
+        read_frame(client, reader, &frame);
+        assert_int_equal(frame.missed, 0);
+        ok(client, gpubuf_stream_done(reader, &frame, NULL));
+    }
+    gpubuf_stream_close(reader);
+    gpubuf_stream_close(stream);
+    remove_stream(client);
 }
 
 static void *wait_for_reader(void *arg)

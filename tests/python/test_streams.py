@@ -234,8 +234,7 @@ STOPPED = """
 import gpubufd
 with gpubufd.connect() as client, client.read("cam0", each=True, waits=True, lag=4) as reader:
     print("ready", flush=True)
-    for frame in reader:
-        pass
+    print(*(frame.missed for frame in reader))
 """
 
 
@@ -256,4 +255,6 @@ def test_a_stopped_reader(daemon, client, writer):
         assert time.monotonic() - begin < 15, "it was waited for again and again"
         reader.send_signal(signal.SIGCONT)
         writer.close()
+        missed = [int(word) for word in reader.stdout.read().split()]
         assert reader.wait(60) == 0
+    assert sum(missed) > 0 and len(missed) + sum(missed) == 51

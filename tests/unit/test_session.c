@@ -683,6 +683,55 @@ TEST_WITH(test_users_take_turns, NULL, tear_down)
     peer_close(&newcomer);
 }
 
+static void tell_nothing(struct gb_served *user, uint64_t until)
+{
+}
+
+/* A user whose watches are far behind has no requests served until they are not. */
+TEST_WITH(test_watchers_behind_are_not_served, NULL, tear_down)
+{
+    static const char replace[] =
+        REQUEST(3, "alias", "\"name\":\"m\",\"of\":\"n\",\"replace\":true");
+    struct peer writer, watcher;
+    const struct gb_session *session;
+    unsigned turns = 0;
+    char *line = NULL;
+
+    begin(small);
+    assert_true(peer_connect(&inside, &writer));
+    assert_true(peer_connect(&inside, &watcher));
+    peer_become(&inside, &watcher, 1234);
+    session = peer_session(&inside, &watcher);
+    const struct gb_service *service = inside.server.service;
+    struct gb_service without_time = *service;
+    without_time.tell = tell_nothing;
+    expect(&writer, CREATE(1, "n", 1, ",\"mode\":\"0644\""), "\"lease\":1");
+    expect(&writer, REQUEST(2, "seal", "\"lease\":1,\"release\":true"), "version");
+    expect(&watcher, REQUEST(3, "watch", "\"existing\":false"), "\"watch\":");
+    inside.server.turns.slice_ns = 0;
+    inside.server.service = &without_time;
+    while (inside.server.seq - session->watching.seq < 1024)
+        expect(&writer, replace, "\"version\"");
+    expect(&watcher, PING(4), "\"id\":4");
+    while (inside.server.seq - session->watching.seq <= 1024)
+        expect(&writer, replace, "\"version\"");
+    peer_send(&watcher, PING(5));
+    for (int turn = 0; turn < 10; turn++)
+        inside_turn(&inside);
+    assert_null(peer_line(&watcher));
+    inside.server.service = service;
+    inside.server.turns.slice_ns = INT64_MAX / 4;
+    while (!(line && strstr(line, "\"id\":5")) && turns++ < 10000) {
+        free(line);
+        inside_turn(&inside);
+        line = peer_line(&watcher);
+    }
+    assert_non_null(line);
+    free(line);
+    peer_close(&writer);
+    peer_close(&watcher);
+}
+
 /* Nor is it behind those of its own user that have hung up and left much to do. */
 /* RELIABILITY.md: Hostile clients 2 */
 TEST_WITH(test_the_living_go_before_those_who_drain, NULL, tear_down)
