@@ -917,13 +917,14 @@ $(MAN_PAGES): $(B)/man/%: docs/man/%.scd
 	$(Q)SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(stat -c %Y $<)} $(SCDOC) <$< >$@ && \
 		sed -i '/^\.TH /a .nh' $@ # no hyphens in names and code; scdoc says so too early
 
+CMAKEDIR = $(LIBDIR)/cmake/gpubuf
 below_prefix = $(patsubst $(PREFIX)/%,$${prefix}/%,$(1))
 to = $(DESTDIR)$(1)
 fill_unit = sed -e 's|@bindir@|$(BINDIR)|' -e 's|@sysconfdir@|$(SYSCONFDIR)|' $(1)
 
 .SECONDEXPANSION:
 install: all $$(MAN_INSTALLED) ## install under PREFIX (/usr/local), staged in DESTDIR
-	@mkdir -p $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) $(call to,$(INCLUDEDIR)) \
+	@mkdir -p $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) $(call to,$(CMAKEDIR)) $(call to,$(INCLUDEDIR)) \
 		$(call to,$(UNITDIR)) $(call to,$(USERUNITDIR)) $(call to,$(SYSUSERSDIR)) \
 		$(call to,$(TMPFILESDIR)) $(call to,$(SYSCONFDIR))
 	install -m 755 $(B)/bin/gpubufd $(B)/bin/gpubufctl $(B)/bin/gpubufd-gateway \
@@ -937,6 +938,11 @@ install: all $$(MAN_INSTALLED) ## install under PREFIX (/usr/local), staged in D
 		-e 's|@includedir@|$(call below_prefix,$(INCLUDEDIR))|' \
 		-e 's|@version@|$(VERSION)|' client/lib/gpubuf.pc.in \
 		>$(call to,$(LIBDIR)/pkgconfig/gpubuf.pc)
+	for file in gpubuf-config.cmake gpubuf-config-version.cmake; do \
+		sed -e "s|@include@|$$(realpath -m --relative-to=$(CMAKEDIR) $(INCLUDEDIR))|" \
+			-e 's|@soversion@|$(SOVERSION)|' -e 's|@version@|$(VERSION)|' client/lib/$$file.in \
+			>$(call to,$(CMAKEDIR))/$$file; \
+	done
 	$(call fill_unit,systemd/gpubufd.service.in) >$(call to,$(UNITDIR)/gpubufd.service)
 	$(call fill_unit,systemd/gpubufd-gateway.service.in) \
 		>$(call to,$(UNITDIR)/gpubufd-gateway.service)
@@ -972,6 +978,7 @@ uninstall: ## remove what install put there; a configuration that was changed st
 		$(call to,$(PREFIX)/share/gpubufd-peer/make-certificates) \
 		$(call to,$(LIBDIR)/libgpubuf.so)* $(call to,$(LIBDIR)/libgpubuf.a) \
 		$(call to,$(INCLUDEDIR)/gpubuf.h) $(call to,$(LIBDIR)/pkgconfig/gpubuf.pc) \
+		$(call to,$(CMAKEDIR)/gpubuf-config.cmake) $(call to,$(CMAKEDIR)/gpubuf-config-version.cmake) \
 		$(call to,$(UNITDIR)/gpubufd.service) $(call to,$(UNITDIR)/gpubufd.socket) \
 		$(call to,$(USERUNITDIR)/gpubufd.service) $(call to,$(USERUNITDIR)/gpubufd.socket) \
 		$(call to,$(SYSUSERSDIR)/gpubufd.conf) \

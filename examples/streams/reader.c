@@ -19,6 +19,8 @@ static double mean(const unsigned char *bytes, uint64_t count)
 
 int main(int argc, char **argv)
 {
+    if (argc > 1 && argv[1][0] == '-')
+        return printf("usage: %s %s\n", argv[0], "[NAME]") < 0;
     const char *name = argc > 1 ? argv[1] : "camera";
     const struct gpubuf_stream_options options = {.size = sizeof(options), .wait_ms = 10000};
     struct gpubuf_client *client = NULL;

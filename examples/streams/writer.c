@@ -19,6 +19,8 @@ static void draw(unsigned char *picture, uint64_t number)
 
 int main(int argc, char **argv)
 {
+    if (argc > 1 && argv[1][0] == '-')
+        return printf("usage: %s %s\n", argv[0], "[NAME] [FRAMES]") < 0;
     const char *name = argc > 1 ? argv[1] : "camera";
     long frames = argc > 2 ? strtol(argv[2], NULL, 10) : -1;
     const uint64_t shape[] = {HEIGHT, WIDTH};

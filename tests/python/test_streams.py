@@ -222,6 +222,9 @@ def test_who_takes_part(daemon, client, writer):
 def test_examples_in_c(daemon, client):
     """examples/streams: a writer, and a reader that ends with it."""
     examples, env = BUILD / "bin/examples/streams", {**os.environ, "GPUBUFD_SOCKET": daemon.path}
+    for program in ("writer", "reader"):
+        said = subprocess.run([examples / program, "--help"], env=env, capture_output=True, text=True, timeout=60, check=True)
+        assert said.stdout.startswith("usage:")
     with subprocess.Popen([examples / "writer", "camera", "40"], env=env) as made:
         told = subprocess.run([examples / "reader", "camera"], env=env, stdout=subprocess.PIPE, text=True, check=True,
                               timeout=60).stdout
