@@ -122,9 +122,7 @@ def test_a_clean_venv_without_a_compiler(wheel, tmp_path):
         assert out.startswith("no NumPy\n[{'s': 'b'}, {'s': None}] 1\n<gpubufd.Table 'wheel': 3 rows × 2 columns")
         assert out.endswith("True\n")
     finally:
-        log = (tmp_path / ".local" / "state" / "gpubufd" / "log").read_text()
-        for pid in re.findall(r"\blistening\b.* pid=(\d+)", log):
-            os.kill(int(pid), signal.SIGTERM)
+        run(programs / "gpubufctl", "stop", env=bare)
         wait_until(lambda: not os.path.exists(tmp_path / "s"))
     source = tmp_path / "version.c"
     source.write_text("#include <gpubuf.h>\n#include <stdio.h>\nint main(void) { puts(gpubuf_version()); }\n")
