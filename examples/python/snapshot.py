@@ -22,7 +22,7 @@ import gpubufd.numpy
 def write(client: gpubufd.Client, held: Any, path: pathlib.Path) -> str:
     """Writes one object; returns the file's name."""
     if isinstance(held, gpubufd.Bytes):
-        path.write_bytes(held)
+        path.write_bytes(held.tobytes())
         return path.name
     if isinstance(held, gpubufd.Bundle):
         file = path.with_suffix(".safetensors")

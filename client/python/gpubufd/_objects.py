@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union, overload
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union, cast, overload
 
 from . import _convert, _cudf, _fetch, _floats, _frames, _gpu, _series, _values
 from ._buffers import AsBytes, Buffers, Exchange, Validity
@@ -374,7 +374,7 @@ class Bytes(_Sequence):
         if isinstance(other, str):
             other = other.encode()
         if isinstance(other, (bytes, bytearray, memoryview, Bytes)):
-            return self is other or memoryview(self._operand()) == memoryview(other)
+            return self is other or memoryview(self._operand()) == memoryview(cast(Any, other))
         return self._operand() == other
 
     def __ne__(self, other: object) -> Any:
