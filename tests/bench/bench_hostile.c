@@ -11,7 +11,11 @@
  * permitted, the note says so. As root the attackers are another user than the client; else the
  * same user, among whose sessions the daemon shares that user's turns.
  *
- * `bench_hostile SOCKET [--quick] [NAME…]`: those alone whose names are given.
+ * `bench_hostile SOCKET [--quick] [--beside-honest] [NAME…]`: those alone whose names are given.
+ * --beside-honest: as the scheduler has it, without preference for anybody, and against eight
+ * honest clients in place of nobody. Prints a line of text for each attack, and ends with status 1
+ * if the 99th percentile beside one of them exceeds three times that beside the honest, in each of
+ * three series: another program may do so in one.
  */
 #include <dirent.h>
 #include <grp.h>
@@ -34,7 +38,11 @@
 #define CALL(method, params)                                                                       \
     "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"" method "\",\"params\":{" params "}}\n"
 
+#define HONEST_CLIENTS 8
+#define HONEST_MOST 3.0 /* of their 99th percentile */
+
 static struct options options;
+static bool beside_honest;
 
 /* ---- what attackers do ---- */
 
@@ -373,6 +381,23 @@ static void absent_and_away(void)
         close(wait_for_absent(round));
 }
 
+/* Waits for 64 absent names each that all end after 20 ms, as many as a user may have. */
+static void ended_waits(void)
+{
+    char *text = allocate(64 * (NAMES + 8), NAME_BYTES), prefix[32];
+    size_t length = 0;
+
+    for (int i = 0; i < 64; i++) {
+        char *line;
+
+        snprintf(prefix, sizeof(prefix), "hostile/none/%d", i);
+        line = names_line("open", prefix, NAMES, ",\"wait_ms\":20");
+        length += (size_t)sprintf(text + length, "%s", line);
+        free(line);
+    }
+    pump(&(struct pump){text, length, 4, false});
+}
+
 /* Connects on and on when it has all the sessions that a user may have. */
 static void refused(void)
 {
@@ -459,6 +484,10 @@ static const struct attack {
     {"lives", lives, 4},
     {"joins", joins, 8},
     {"claims", claims, 1},
+    {"rings", rings, 1},
+    {"ended_waits", ended_waits, 1},
+    {"segments", segments, 1},
+    {"parks", parks, 1},
     {"manager_stopped", churn, 1},
     {"gateway_killed", gateway_killed, 1},
     {"gateway_hung", gateway_hung, 1},
@@ -640,8 +669,10 @@ static pid_t begin(const struct attack *attack)
 
         if (geteuid() == 0)
             setsid(); /* and out of our own group of processes, which comes first then */
-        sched_setscheduler(0, SCHED_IDLE, &none);
-        setpriority(PRIO_PROCESS, 0, 0);
+        if (!beside_honest) {
+            sched_setscheduler(0, SCHED_IDLE, &none);
+            setpriority(PRIO_PROCESS, 0, 0);
+        }
         become_stranger();
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* last: it is lost with a user */
         attack->run();
@@ -650,10 +681,12 @@ static pid_t begin(const struct attack *attack)
     return pid;
 }
 
+static double round_times[SAMPLES]; /* of the last round, in order */
+
 /* One round of the well-behaved client: the 99th percentile, in µs. */
 static double round_of(struct raw *raw, size_t samples)
 {
-    static double times[SAMPLES];
+    double *times = round_times;
     struct timespec pace = {.tv_nsec = PACE_NS};
 
     for (size_t i = 0; i < samples; i++) {
@@ -746,6 +779,82 @@ static void measure(struct raw *raw, const struct attack *attack)
     print_compared(id, "us", &compared, note);
 }
 
+/* ---- beside honest clients ---- */
+
+static bool wanted(int argc, char **argv, const char *name);
+
+struct percentiles {
+    double half, most; /* the median, and the 99th */
+};
+
+/* The well-behaved client beside one kind of company. */
+static struct percentiles beside(struct raw *raw, const pid_t *pids, size_t count, size_t samples)
+{
+    struct percentiles found;
+
+    signal_all(pids, count, SIGCONT);
+    (void)round_of(raw, samples / 3);
+    found.most = round_of(raw, samples);
+    found.half = percentile(round_times, samples, 0.5);
+    signal_all(pids, count, SIGSTOP);
+    settle(served);
+    return found;
+}
+
+/* False: the attack costs more than the honest clients may. */
+static bool compare(struct raw *raw, const struct attack *attack, const pid_t *honest_pids)
+{
+    size_t rounds = options.quick ? 3 : ROUNDS, samples = options.quick ? SAMPLES / 4 : SAMPLES;
+    struct compared half = {0}, most = {0};
+    pid_t pids[8] = {0};
+
+    for (size_t i = 0; i < attack->processes; i++)
+        pids[i] = begin(attack);
+    (void)beside(raw, pids, attack->processes, samples); /* until it is at its work */
+    for (size_t i = 0; i < rounds; i++) {
+        struct percentiles ours = beside(raw, honest_pids, HONEST_CLIENTS, samples);
+        struct percentiles theirs = beside(raw, pids, attack->processes, samples);
+
+        compared_add(&half, theirs.half, ours.half, theirs.half / ours.half);
+        compared_add(&most, theirs.most, ours.most, theirs.most / ours.most);
+    }
+    for (size_t i = 0; i < attack->processes; i++)
+        if (waitpid(pids[i], NULL, WNOHANG) != 0)
+            die("%s has ended, and attacked nobody", attack->name);
+    signal_all(pids, attack->processes, SIGKILL);
+    for (size_t i = 0; i < attack->processes; i++)
+        waitpid(pids[i], NULL, 0);
+    settle(served);
+    bool holds = series_median(&most.ratio) <= HONEST_MOST;
+    printf("%-16s p50 %7.0f us, %5.2f x of eight honest clients; p99 %7.0f us, %5.2f x%s\n",
+           attack->name, series_median(&half.measured), series_median(&half.ratio),
+           series_median(&most.measured), series_median(&most.ratio), holds ? "" : "  NO");
+    fflush(stdout);
+    return holds;
+}
+
+/* The exit status. */
+static int compare_all(struct raw *raw, int argc, char **argv)
+{
+    struct attack honest_clients = {"honest", honest, HONEST_CLIENTS};
+    pid_t pids[HONEST_CLIENTS];
+    int status = 0;
+
+    for (size_t i = 0; i < HONEST_CLIENTS; i++)
+        pids[i] = begin(&honest_clients);
+    signal_all(pids, HONEST_CLIENTS, SIGSTOP);
+    for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++) {
+        bool holds = attacks[i].run == spin || is_managed(&attacks[i]) ||
+                     !wanted(argc, argv, attacks[i].name);
+
+        for (unsigned series = 0; series < 3 && !holds; series++)
+            holds = compare(raw, &attacks[i], pids);
+        status |= !holds;
+    }
+    signal_all(pids, HONEST_CLIENTS, SIGKILL);
+    return status;
+}
+
 /* ---- a client that is killed ---- */
 
 #define LEASES 10000
@@ -829,7 +938,9 @@ int main(int argc, char **argv)
 
     /* Names are ours; what else there is is as with every bench. */
     for (int i = 0; i < argc; i++)
-        if (i < 2 || argv[i][0] == '-')
+        if (strcmp(argv[i], "--beside-honest") == 0)
+            beside_honest = true;
+        else if (i < 2 || argv[i][0] == '-')
             others[count++] = argv[i];
     options = read_options(count, others);
     free(others);
@@ -842,9 +953,11 @@ int main(int argc, char **argv)
     publish_one(&raw, NAME);
     publish_many();
     provide();
+    served = find_daemon(raw_peer(&raw));
+    if (beside_honest)
+        return compare_all(&raw, argc, argv);
     if (wanted(argc, argv, "killed"))
         killed(&raw);
-    served = find_daemon(raw_peer(&raw));
     separate(served);
     for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++)
         if (wanted(argc, argv, attacks[i].name) && (manager > 0 || !is_managed(&attacks[i])))

@@ -1,8 +1,12 @@
 #include "attacks.h"
 
+#include <linux/futex.h>
+#include <pthread.h>
 #include <stdarg.h>
+#include <sys/syscall.h>
 
 #include "measure.h"
+#include "proto/stream.h"
 
 #define SESSIONS 64
 #define MEBIBYTE (1u << 20)
@@ -107,6 +111,47 @@ void slots(void)
     }
 }
 
+void segments(void)
+{
+    struct talk talk = {0};
+
+    for (unsigned i = 0;; i = (i + 1) % 4096) { /* more than the user may have */
+        const char *answer;
+
+        say(&talk, "create",
+            "\"name\":\"hostile/own/%u\",\"replace\":true,\"own\":true,\"layout\":{\"kind\":"
+            "\"bytes\",\"bytes\":1}",
+            i);
+        answer = hear(&talk);
+        if (!answer)
+            continue;
+        say(&talk, "seal", "\"lease\":%llu,\"release\":true",
+            (unsigned long long)raw_number(answer, "lease"));
+        hear(&talk);
+    }
+}
+
+void parks(void)
+{
+    unsigned long long parked[1024] = {0};
+    struct talk talk = {0};
+
+    for (unsigned i = 0;; i = (i + 1) % 1024) {
+        const char *answer;
+
+        if (parked[i])
+            say(&talk, "open", "\"lease\":%llu", parked[i]);
+        else
+            say(&talk, "open", "\"name\":\"hostile/many/%06u\"", i);
+        answer = hear(&talk);
+        parked[i] = answer ? raw_number(answer, "lease") : 0;
+        if (!parked[i])
+            continue;
+        say(&talk, "release", "\"lease\":%llu,\"park\":true", parked[i]);
+        hear(&talk);
+    }
+}
+
 void churn(void)
 {
     static const char segment_of[] = "\"segments\":[{\"id\":";
@@ -178,6 +223,71 @@ void joins(void)
         snprintf(params, sizeof(params), "{\"lease\":%llu}", (unsigned long long)lease);
         raw_call(&raw, "join", params);
         raw_release(&raw, lease);
+    }
+}
+
+/* The descriptor of the roster, which comes with the answer to `join`. */
+static int join_stream(struct raw *raw, uint64_t lease)
+{
+    union {
+        char bytes[CMSG_SPACE(64 * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    static char text[65536];
+    struct iovec part = {text, sizeof(text)};
+    struct msghdr header = {.msg_iov = &part,
+                            .msg_iovlen = 1,
+                            .msg_control = &control,
+                            .msg_controllen = sizeof(control)};
+    const struct cmsghdr *rights;
+    int fds[2];
+
+    raw_send(raw, text,
+             (size_t)snprintf(text, sizeof(text),
+                              "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"join\",\"params\":{"
+                              "\"lease\":%llu}}\n",
+                              (unsigned long long)lease));
+    if (recvmsg(raw->fd, &header, MSG_CMSG_CLOEXEC) <= 0 || !(rights = CMSG_FIRSTHDR(&header)) ||
+        rights->cmsg_len < CMSG_LEN(sizeof(fds)))
+        die("join: no roster came");
+    memcpy(fds, CMSG_DATA(rights), sizeof(fds));
+    return fds[1];
+}
+
+static void *sleeps(void *word)
+{
+    for (;;)
+        syscall(SYS_futex, word, FUTEX_WAIT, *(volatile unsigned *)word, NULL, NULL, 0);
+    return NULL;
+}
+
+void rings(void)
+{
+    struct raw writer, reader;
+    pthread_attr_t small;
+    pthread_t thread;
+    struct gb_stream_roster *roster;
+
+    open_live(&writer);
+    raw_open(&reader, attacked);
+    roster = mmap(NULL, GB_STREAM_PAGE_BYTES, PROT_READ, MAP_SHARED,
+                  join_stream(&reader, raw_lease(&reader, "open", "{\"name\":\"" POOL "\"}")), 0);
+    if (roster == MAP_FAILED)
+        die("the roster cannot be mapped: %s", strerror(errno));
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 16384);
+    for (int i = 0; i < 4000; i++)
+        if (pthread_create(&thread, &small, sleeps, (void *)&roster->writer) != 0)
+            break;
+    for (;;) {
+        uint64_t lease = raw_lease(&writer, "open",
+                                   "{\"name\":\"" POOL
+                                   "\",\"access\":\"write\",\"exclusive\":true,\"wait_ms\":60000}");
+        char params[64];
+
+        snprintf(params, sizeof(params), "{\"lease\":%llu}", (unsigned long long)lease);
+        raw_call(&writer, "join", params);
+        raw_release(&writer, lease);
     }
 }
 

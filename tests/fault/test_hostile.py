@@ -28,7 +28,8 @@ BENCH = BUILD / "tests" / "bench" / "bench_hostile"
 SANITIZED = BUILD.name in ("asan", "tsan")
 ATTACKS = ["requests", "lists", "leases_asked", "opens", "garbage", "deep", "wide", "columns",
            "no_reader", "slowloris", "connects", "hit_and_run", "descriptors", "lingers", "watches", "waits",
-           "leases", "flood", "absent_and_away", "holders", "slots", "lives", "joins", "claims"]
+           "leases", "flood", "absent_and_away", "holders", "slots", "lives", "joins", "claims",
+           "rings", "ended_waits", "segments", "parks"]
 
 
 def run_bench(daemon, *names):

@@ -283,7 +283,7 @@ TEST(test_another_daemon)
     gpubuf_stream_close(stream);
 }
 
-/* Neither can it write or read, nor does what it closes, or its end, take anything from the parent. */
+/* It can neither write nor read; what it closes, and its end, take nothing from the parent. */
 TEST(test_child_of_fork)
 {
     struct gpubuf_client *client = connect_client();
