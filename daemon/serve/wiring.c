@@ -27,9 +27,9 @@
 #include "daemon/spill/tiers.h"
 #include "daemon/store/store.h"
 
-#define FILES_TO_COME 6   /* that gb_server_listen() opens: the socket, its lock, and others */
-/* With so many beside the daemon's own the first user may take seven, and leaves the next one four:
-   for a session, a segment of host memory, and an answer. */
+#define FILES_TO_COME 6 /* that gb_server_listen() opens: the socket, its lock, and others */
+/* Beside the daemon's own. Of these the first user may take seven, and leaves the next one four: a
+   session, a segment of host memory, and an answer need them. */
 #define FILES_OF_TWO 17
 
 /* ---- functions that are handed down ---- */
