@@ -114,7 +114,7 @@ def test_errors_in_words_of_the_command_line(ctl):
     ctl("put", "a", path)
     assert ctl.fails(FAILED, "put", "a", path).endswith("--replace takes its name\n")
     device = ctl.fails(FAILED, "put", "b", path, "-D", "cuda:7")
-    assert "--device: " in device and "gpubufctl stats" in device
+    assert "--device: " in device and "it serves host" in device
     ctl.file("long.csv", "n" * 300 + ",b\n1,2\n")
     column = ctl.fails(FAILED, "put", "b", "long.csv")
     assert "long.csv" in column and "the name of column 1" in column

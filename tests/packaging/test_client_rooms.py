@@ -77,7 +77,7 @@ PARTS = {
     ],
     "client/python/gpubufd": [
         ("words", "_layout _errors _params"),
-        ("values", "_floats _zones _values _lists _cuda_array _series _frames"),
+        ("values", "_floats _zones _values _lists _cuda_array _series _labels _frames"),
         ("driver", "cuda"),
         ("columns", "_nodes _buffers _cudf _gpu"),
         ("conversion", "_fetch _convert _packing _repr"),
@@ -103,7 +103,7 @@ OTHERS = {
         "include/", "client/lib/objects/hold", "client/lib/objects/open", "client/lib/objects/pinned",
         "client/lib/objects/stream", "client/lib/wire/client", "client/lib/wire/gather", "proto/dtype",
     ),
-    "client/python/src": ("include/", "proto/dtype", "proto/place", "proto/pool"),
+    "client/python/src": ("include/", "proto/dtype", "proto/limits", "proto/place", "proto/pool"),
 }
 SUFFIXES = (".c", ".h", ".py", ".cjs", ".mjs")
 
