@@ -1,4 +1,5 @@
 /* gpubufctl alias NEW OF: one object, another name. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,14 +19,20 @@ const struct gb_cli_option gb_alias_options[] = {
     {0},
 };
 
-/* Turns a slice as typed into an offset and a count; this needs the length of the source. */
+/* Turns a slice as typed into an offset and a count; this needs the length of the source. One past
+   the end is refused: the alias would lack what was asked for. */
 static void settle_slice(const struct gb_cli *cli, const char *of,
                          const struct gb_slice_text *slice, struct gpubuf_alias_options *options)
 {
     struct gpubuf_object *object = NULL;
 
     gb_cli_check(cli, gpubuf_open(cli->client, of, NULL, &object), "cannot open %s", of);
-    gb_slice_resolve(slice, gpubuf_length(object), &options->offset, &options->length);
+    uint64_t length = gpubuf_length(object);
+    if ((slice->has_start && slice->start > (int64_t)length) ||
+        (slice->has_stop && slice->stop > (int64_t)length))
+        gb_cli_fail(GB_STATUS_FAILED, "--slice goes past the end of %s, which has %" PRIu64, of,
+                    length);
+    gb_slice_resolve(slice, length, &options->offset, &options->length);
     options->slice = true;
     gpubuf_release(object);
 }

@@ -247,17 +247,20 @@ static void publish(struct gb_put *put, const struct gb_cli_args *args, const ch
     read_and_seal(put, file, read);
 }
 
-/* The name for a file that is published without one: the file's own name without its suffix. To be
-   freed. */
+/* The name for a file that is published without one: the file's own name without its suffix, as in
+   Python's load(). To be freed. */
 static char *name_after(const struct gb_cli *cli, const char *file)
 {
     const char *slash = strrchr(file, '/'), *start = slash ? slash + 1 : file;
-    const char *suffix = gb_ends_with(file, ".json") ? ".safetensors.index.json" : ".safetensors";
+    const char *index = is_safetensors(file) && gb_ends_with(file, ".json")
+                            ? start + strlen(start) - strlen(".safetensors.index.json")
+                            : NULL;
+    const char *suffix = index ? index : strrchr(start, '.');
 
-    if (!is_safetensors(file) || strlen(start) <= strlen(suffix))
-        gb_cli_usage(cli, "put takes a NAME and a FILE; the name may be left out for a "
-                          ".safetensors file only");
-    return gb_copy(start, strlen(start) - strlen(suffix));
+    if (!suffix || suffix <= start)
+        gb_cli_usage(cli, "put takes a NAME and a FILE; the name may be left out for a file with a "
+                          "suffix, which is then its name without that");
+    return gb_copy(start, (size_t)(suffix - start));
 }
 
 void gb_cmd_put(struct gb_cli *cli, struct gb_cli_args *args)

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,16 +56,38 @@ bool gb_python_is_format(const char *name)
     return false;
 }
 
+/* The Python of the virtual environment that this program is installed in, such as by a wheel; else
+   the first one of PATH. */
+static void choose_python(char *path, size_t size)
+{
+    char own[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", own, sizeof(own) - 1);
+
+    own[length < 0 ? 0 : length] = '\0';
+    char *slash = strrchr(own, '/');
+    if (slash) {
+        *slash = '\0';
+        char mark[PATH_MAX + 16];
+        (void)snprintf(mark, sizeof(mark), "%s/../pyvenv.cfg", own);
+        bool environment = access(mark, F_OK) == 0;
+        if (environment && snprintf(path, size, "%s/python3", own) < (int)size &&
+            access(path, X_OK) == 0)
+            return;
+    }
+    (void)snprintf(path, size, "python3");
+}
+
 /* Starts Python; *output is the pipe to read what it prints. 0, or errno. */
 static int start(char *request, pid_t *process, int *output)
 {
     extern char **environ;
-    char name[] = "python3", option[] = "-c", code[sizeof(program)];
+    char name[PATH_MAX + 16], option[] = "-c", code[sizeof(program)];
 
     char *const words[] = {name, option, code, request, NULL};
     posix_spawn_file_actions_t actions;
     int ends[2];
 
+    choose_python(name, sizeof(name));
     memcpy(code, program, sizeof(program));
     if (pipe2(ends, O_CLOEXEC) != 0)
         return errno;

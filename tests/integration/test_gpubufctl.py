@@ -267,6 +267,8 @@ def test_alias(ctl):
     ctl.fails(FAILED, "alias", "x", "t", "--columns", "nosuch")
     ctl.fails(FAILED, "alias", "x", "nosuch")
     ctl.fails(USAGE, "alias", "x", "t", "--slice", "?")
+    for past in ("0:9", "4:", "4:9"):
+        assert "goes past the end of t, which has 3" in ctl.fails(FAILED, "alias", "x", "t", "--slice", past)
     ctl("rm", "t")
     assert ctl("get", "part").startswith("n,s")
 

@@ -44,6 +44,9 @@ def test_names_and_formats(ctl):
         assert ctl.json("stat", name)["layout"]["kind"] == "bundle"
     assert "exists" in ctl.fails(FAILED, "put", "m.safetensors", "before")
     ctl("put", "-r", "m.safetensors", "before")
+    ctl.file("sales.2025.csv", b"a,b\n1,2\n")
+    ctl("put", "sales.2025.csv")
+    assert ctl("get", "sales.2025") == "a,b\n1,2\n"
 
 
 def test_what_it_cannot_be(ctl):
@@ -56,7 +59,7 @@ def test_what_it_cannot_be(ctl):
     assert not {"m.csv", "a.safetensors"} & set(os.listdir(ctl.directory))
     assert "becomes a bundle" in ctl.fails(USAGE, "put", "m.safetensors", "x", "--kind", "array")
     assert ".safetensors" in ctl.fails(USAGE, "put", "m.safetensors", "x", "--dtype", "int8")
-    assert "takes a NAME and a FILE" in ctl.fails(USAGE, "put", "a.bin")
+    assert "takes a NAME and a FILE" in ctl.fails(USAGE, "put", "-")
     assert "takes a NAME and a FILE" in ctl.fails(USAGE, "put", ".safetensors")
     assert "not from a pipe" in ctl.fails(USAGE, "put", "--format", "safetensors", "x", "-", input=b"{}" * 20)
     assert ctl.names() == ["a", "m"]

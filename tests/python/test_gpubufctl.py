@@ -3,6 +3,7 @@ recognised."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -133,3 +134,24 @@ def test_npy(ctl, client, np):
     np.save(ctl.work / "o.npy", np.array([{}]))
     assert "Python objects" in ctl("put", "o", "o.npy", status=FAILED)
     assert "from a file only" in ctl("put", "o", "-", "-f", "npy", status=USAGE, stdin=(ctl.work / "s.npy").open("rb"))
+
+
+def test_its_own_environment_comes_first(client, daemon, tmp_path, np):
+    """That of a wheel: Python is beside it, whatever PATH has."""
+    programs = tmp_path / "own" / "bin"
+    programs.mkdir(parents=True)
+    shutil.copy(GPUBUFCTL, programs / "gpubufctl")
+    (programs / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (programs / "python3").chmod(0o755)
+    np.save(tmp_path / "x.npy", np.arange(3))
+
+    def put(status):
+        env = dict(os.environ, GPUBUFD_SOCKET=daemon.path, PATH="/nowhere", PYTHONPATH=str(PACKAGE),
+                   LD_LIBRARY_PATH=str(BUILD / "lib"))
+        done = subprocess.run([programs / "gpubufctl", "put", tmp_path / "x.npy"], env=env, timeout=120, check=False)
+        assert done.returncode == status
+
+    put(FAILED)
+    (tmp_path / "own" / "pyvenv.cfg").touch()
+    put(0)
+    assert client["x"].tolist() == [0, 1, 2]

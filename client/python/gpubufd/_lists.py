@@ -171,7 +171,8 @@ def _kind(value: Any, where: str, row: int) -> str:
     for types, name in KINDS:
         if isinstance(value, types):
             return name
-    raise TypeError(f"{at_column(where)}row {row} is a {type(value).__name__}, which cannot be put")
+    raise TypeError(f"{at_column(where)}row {row} is a {type(value).__name__}, which cannot be put: str(…) or pickle.dumps(…) "
+                    "of it can be")
 
 
 def list_source(values: List[Any], where: str) -> Tuple[Any, ...]:
