@@ -160,7 +160,7 @@ class Client(_core.Client, Steps, Names):
         self._mine: Dict[str, Any] = {}  # what share_mine() shares, by name
         self._providers: List[Provider] = []
         self._connecting = keywords
-        self._path: Optional[str] = keywords["path"]
+        self._path: Optional[str] = keywords["path"] and os.path.abspath(keywords["path"])
         resume_ms: int = keywords["resume_ms"]
         self._resumes = resume_ms != _NO_RESUME
         self._starts = keywords["start"] is not None
@@ -253,7 +253,7 @@ class Client(_core.Client, Steps, Names):
             return fill_and_seal(made, plan.device, copies, queue, wait)
 
     def _ref(self, name: str, version: int) -> Ref:
-        return Ref(name, version, self.instance, self._path and os.path.abspath(self._path))
+        return Ref(name, version, self.instance, self._path)
 
     # ---- the calls ----
 

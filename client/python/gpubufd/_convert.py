@@ -132,6 +132,8 @@ def plan(value: Any, stream: Optional[int] = None, nan_as_null: bool = False) ->
     """The Plan of a value: as an array, column, table, bytes or bundle. `stream`: the one that makes the value."""
     if nan_as_null:
         value = _without_nan(value)
+    if _is_numpy(value):
+        return _plan_numpy(value)
     module = type(value).__module__.partition(".")[0]
     if isinstance(value, _core.Object):
         return _plan_held(value)
@@ -145,8 +147,6 @@ def plan(value: Any, stream: Optional[int] = None, nan_as_null: bool = False) ->
         return _plan_pandas(value)
     if isinstance(value, Mapping):
         return _plan_dict(value)
-    if _is_numpy(value):
-        return _plan_numpy(value)
     if isinstance(value, str):
         value = value.encode()
     if isinstance(value, (bytes, bytearray, memoryview)) and _is_plain_bytes(value):
@@ -355,7 +355,7 @@ def _native(array: Any, where: str) -> Tuple[Any, str]:
     """(array in native byte order, the protocol's dtype of its elements)"""
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    if _floats.name_of(array.dtype):
+    if array.dtype.num >= 256 and _floats.name_of(array.dtype):  # none of NumPy's own
         return array, array.dtype.name
     kind, size = array.dtype.kind, array.dtype.itemsize
     if kind == "b":
