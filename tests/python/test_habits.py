@@ -277,3 +277,26 @@ def test_dtypes_by_numpys_short_names(client):
             assert made._dtype == dtype, short
     with pytest.raises(gpubufd.Invalid, match="float65"):
         client.create("made", "float65", 2, replace=True)
+
+
+def test_what_notebooks_show(client):
+    client.put("weights/<a>", np.arange(3), label="step-1", own=True)
+    for shown in (client, client.list(), client.list("weights/"), client.devices(), client.leases()):
+        html = shown._repr_html_()
+        assert html.count("<") == html.count(">") and len(html) < 4000, html
+    assert "weights/&lt;a&gt;" in client.list()._repr_html_() and "step-1" in client._repr_html_()
+    assert client.list("nothing/")._repr_html_() == "<p>none</p>" and client.list() == [client.list()[0]]
+    with client.stream("camera", "u1", (2, 3)) as writer, client.read("camera") as reader:
+        assert repr(writer) == "<gpubufd.StreamWriter of 'camera': frames of uint8 (2, 3)>"
+        with writer.next() as frame:
+            assert repr(frame).startswith("<gpubufd.Frame ")
+        assert "StreamReader of 'camera'" in repr(reader)
+    with client.follow("weights/<a>") as view:
+        assert "View of &#x27;weights/&lt;a&gt;" in view._repr_html_() and "<table" in view._repr_html_()
+        view.park()
+        assert "parked" in view._repr_html_() and "<table" not in view._repr_html_()
+    other = gpubufd.connect(client._path)
+    other.close()
+    assert "closed" in other._repr_html_()
+    client.put_many({f"many/{i:03}": b"" for i in range(60)})
+    assert "60 in all" in client.list("many/")._repr_html_() and "many/059" not in client.list("many/")._repr_html_()

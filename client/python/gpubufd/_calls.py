@@ -18,7 +18,7 @@ from ._files import FilePath
 from ._layout import ARRAY, TABLE
 from ._params import Errors, Evict, Mode, Options, Rows, Scope, Seconds
 from ._ref import Ref
-from ._told import Info
+from ._told import Info, Listing
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec, Unpack
@@ -90,7 +90,7 @@ class Steps:
         return Info._of((await self._ask("stat", _params.which(name, version, label)))["object"])
 
     async def _list(self, names: str, versions: bool = False) -> List[Info]:
-        found: List[Info] = []
+        found: List[Info] = Listing()
         params: Dict[str, Any] = {"prefix": _params.prefix_of(names), "versions": versions}
         while True:
             answer = await self._ask("list", params)
@@ -456,7 +456,7 @@ class Calls(Steps):
 
     async def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
         """The leases: dicts with lease, session, pid, uid, client, name, version, bytes, …"""
-        return (await self._ask("leases", {"name": name} if name else {}))["leases"]
+        return Listing((await self._ask("leases", {"name": name} if name else {}))["leases"])
 
     async def stats(self) -> Dict[str, Any]:
         """The daemon's counters, which may differ between versions."""
@@ -464,7 +464,7 @@ class Calls(Steps):
 
     async def devices(self) -> List[Dict[str, Any]]:
         """The daemon's devices: dicts with at least id, capacity and used, in bytes."""
-        return (await self._ask("stats"))["devices"]
+        return Listing((await self._ask("stats"))["devices"])
 
 
 for _name, _call in vars(Calls).items():

@@ -12,7 +12,7 @@ from typing import (
     Union, overload,
 )
 
-from . import _convert, _core, _errors, _nodes, _packing, _params, _provide, _start, cuda
+from . import _convert, _core, _errors, _nodes, _packing, _params, _provide, _repr, _start, cuda
 from ._calls import Calls, Steps, _layout_of, blocking
 from ._held import Held
 from ._layout import ARRAY, DATA, HOST, MASK
@@ -186,6 +186,9 @@ class Client(_core.Client, Steps, Names):
         if self.closed:
             return "<gpubufd.Client, closed>"
         return f"<gpubufd.Client, session {self.session}>"
+
+    def _repr_html_(self) -> str:
+        return _repr.of_client(self)
 
     # ---- the steps of calls ----
 

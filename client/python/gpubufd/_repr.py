@@ -6,13 +6,14 @@ import html as _html
 import math
 import os
 import sys
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import _fetch, _floats
 from ._layout import ARRAY, BUNDLE, BYTES, TABLE
 
 ROWS = 5  # shown at each end
 COLUMNS = 12
+RECORDS = 50  # of a list of objects
 LEFT_OUT = ["…", "…"]
 PLOT_POINTS = 60
 PLOT_ALL = 1 << 20  # a longer column on the host is sampled for its plot
@@ -287,6 +288,34 @@ def _row(cells: List[str]) -> str:
 def _body(cell: str, align: str) -> str:
     faint = ";opacity:.45" if cell in ("null", "…") else ""
     return _cell("td", _html.escape(cell), f"text-align:{align}{faint}")
+
+
+def records(rows: Sequence[Any]) -> str:
+    """An HTML table of dicts, or of what the daemon says of objects: of these the members that most ask for."""
+    if not rows:
+        return "<p>none</p>"
+    found = [row if isinstance(row, dict) else _told(row) for row in rows[:RECORDS]]
+    keys = list(dict.fromkeys(key for row in found for key in row))
+    heads = _row([_cell("th", _html.escape(key), "text-align:left") for key in keys])
+    lines = [_row([_body(_short(str(row.get(key, ""))), "left") for key in keys]) for row in found]
+    more = f"<p>… {len(rows):,} in all</p>" if len(rows) > RECORDS else ""
+    return f'<table style="border-collapse:collapse">{heads}{"".join(lines)}</table>{more}'
+
+
+def _told(info: Any) -> Dict[str, Any]:
+    more = {"label": info.label} if info.label else {}
+    return {"name": info.name, "version": info.version, "size": _size(info.bytes), "tier": info.tier, "device": info.device,
+            "leases": info.leases, **more}
+
+
+def of_client(client: Any) -> str:
+    title = f"<p><b>{_html.escape(repr(client))}</b></p>"
+    if client.closed:
+        return title
+    try:
+        return title + records(client.list())
+    except Exception as error:  # a repr must not fail: it says what is wrong instead
+        return f"{title}<p>{_html.escape(str(error))}</p>"
 
 
 def html(held: Any) -> str:

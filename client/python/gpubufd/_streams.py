@@ -36,6 +36,9 @@ class Frame(Exchange):
         self._stream = stream
         self._slot, self.bytes, self.number, self.time_ns, self.missed = told
 
+    def __repr__(self) -> str:
+        return f"<gpubufd.Frame {self.number} of {self._stream._name!r}, {self.bytes} bytes, {self.missed} missed>"
+
     @property
     def array(self) -> "numpy.ndarray[Any, Any]":
         return self._stream._slots()[self._slot, ...]  # of one number, too, an array
@@ -88,6 +91,7 @@ class _Stream:
     _writes = False
 
     def __init__(self, client: Any, *arguments: Any):
+        self._name = arguments[0]
         self._core = _core.Stream(client._client, *arguments)
         self._object = self._core.array()
         self._array: Any = None
@@ -105,6 +109,9 @@ class _Stream:
     def shape(self) -> Tuple[int, ...]:
         """Of a frame."""
         return tuple(self._object.shape[1:])
+
+    def __repr__(self) -> str:
+        return f"<gpubufd.{type(self).__name__} of {self._name!r}: frames of {self.dtype} {self.shape}>"
 
     def close(self) -> None:
         """Ends it; arrays of its frames are not to be used any more."""

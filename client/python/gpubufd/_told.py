@@ -8,9 +8,9 @@ import os
 import select
 import time
 import weakref
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple, TypeVar
 
-from . import _errors
+from . import _errors, _repr
 
 
 class Mode(int):
@@ -62,6 +62,16 @@ class Info:
         if "idle_ms" in record:
             known["idle"] = record["idle_ms"] / 1000
         return cls(**known)
+
+
+_Record = TypeVar("_Record")
+
+
+class Listing(List[_Record]):
+    """A list that is a table in notebooks."""
+
+    def _repr_html_(self) -> str:
+        return _repr.records(self)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, Iterator, Mapping, Optional, Tuple, TypeVar
 
 from . import _core, _errors, _params
@@ -91,6 +92,10 @@ class View(Mapping[str, Any]):
             return f"<gpubufd.View of {self._name!r}, closed>"
         label = f" ({self.label})" if self.label else ""
         return f"<gpubufd.View of {self._name!r}, version {self.version}{label}{', parked' if self.parked else ''}>"
+
+    def _repr_html_(self) -> str:
+        shown = "" if self._view is None or self.parked else self.value._repr_html_()
+        return f"<p>{html.escape(repr(self))}</p>{shown}"
 
     def _held(self) -> Any:
         if self._view is None:
