@@ -142,6 +142,25 @@ def test_blocks_are_shared_and_nan_may_be_null(client):
         pd.testing.assert_frame_equal(client["n"].to_pandas(), frame)
 
 
+@pytest.mark.parametrize("index", [
+    pd.date_range("2020", periods=50, freq="D"), pd.date_range("2020-03-28", periods=50, freq="D", tz="Europe/Berlin"),
+    pd.date_range("2020", periods=50, freq="90s"), pd.date_range("2020", periods=50, freq="MS"),
+    pd.date_range("2020-03-28", periods=50, freq="2h", tz="Europe/Berlin"), pd.timedelta_range("1h", periods=50, freq="90s"),
+    pd.date_range("2020", periods=50, freq="-1D"), pd.date_range("2020", periods=1, freq="D")], ids=str)
+def test_a_frequency_is_only_told_of_even_rows(client, index):
+    frame = some(index)
+    client.put("f", frame)
+    back = client["f"].to_pandas().index
+    assert back.freq == index.freq and back.equals(index) and type(back.freq) is type(index.freq)
+    assert (back + back.freq).equals(index + index.freq)
+    assert client["f"][3:7].to_pandas().index.freq == index[3:7].freq
+    with client.edit("f") as table:
+        values = table["__index_level_0__"].to_numpy()
+        if len(values) > 1:
+            values[len(values) // 2] = values[0]
+    assert len(index) == 1 or client["f"].to_pandas().index.freq is None
+
+
 def test_too_many_texts(client):
     with pytest.raises(ValueError, match="5000 columns that are not numbers, such as 'c0', and a table has at most 4096: put parts"):
         client.put("f", wide().astype(str).rename(columns=lambda i: f"c{i}"))

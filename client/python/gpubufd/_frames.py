@@ -524,10 +524,27 @@ def _with_freq(index: Any, entry: Dict[str, Any]) -> Any:
     freq = (_more(entry) or {}).get("freq")
     if freq is not None:
         try:
-            index.freq = freq
+            if _is_even(index, freq):
+                holder = index if hasattr(type(index), "_freq") else index._data  # the index' own since pandas 3.1
+                holder._freq = _pandas().tseries.frequencies.to_offset(freq)
+            if index.freq != freq:
+                index.freq = freq
         except (AttributeError, TypeError, ValueError):  # the rows are not those of the frame
             pass
     return index
+
+
+def _is_even(index: Any, freq: str) -> bool:
+    """Whether an index has times at the constant distance of its `freq`: pandas takes several times as long to say so."""
+    pandas = _pandas()
+    offset = pandas.tseries.frequencies.to_offset(freq)
+    days = isinstance(offset, pandas.offsets.Day) and getattr(index, "tz", None) is None
+    if not days and not hasattr(offset, "delta") and not isinstance(offset, pandas.offsets.Tick) or len(index) < 2:
+        return False
+    step = pandas.Timedelta(offset.n, "D") if days else pandas.Timedelta(offset)
+    times = index.asi8
+    first, second = index[:2]
+    return bool(second - first == step and (times[1:] - times[:-1] == times[1] - times[0]).all())
 
 
 def numbered_levels(table: Any) -> List[str]:
