@@ -236,11 +236,11 @@ class Sessions:
 
     # ---- the daemon's end ----
 
-    @action(0.7)
+    @action(1)
     def crash(self, rng):
         self.end_daemon(rng, signal.SIGKILL)
 
-    @action(0.4)
+    @action(0.6)
     def hand_over(self, rng):
         self.end_daemon(rng, signal.SIGHUP)
 
