@@ -31,6 +31,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "soak"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fault"))
 
 if __name__ == "__main__":  # by itself it takes the build whose grace period can be ended
     os.environ.setdefault("GPUBUF_BUILD", str(Path(__file__).resolve().parents[2] / "build/fail"))
@@ -45,6 +46,7 @@ from pairs_sessions import ACTIONS, USERS, Sessions  # noqa: E402
 from pairs_steps import LONG, Steps  # noqa: E402
 from peer import DEADLINE, Closed, Peer, RpcError  # noqa: E402
 from restarts import Supervised  # noqa: E402
+from shim import LIBRARY, Shim  # noqa: E402
 
 NAMES_OF_ACTIONS = [name for _, name in ACTIONS]
 WEIGHTS = [sum(weight for weight, _ in ACTIONS[:i + 1]) for i in range(len(ACTIONS))]
@@ -66,6 +68,7 @@ class World(Comparing, Sessions, Steps):
         self.coming = collections.deque()  # events that must come next
         self.late = False  # whether something that ends by itself may not have ended yet
         self.restarts = 0
+        self.starved = False  # whether the system refuses the daemon memory in this step
         self.fresh = False  # whether the daemon is another than at the last look
         self.asked = {}  # absent name -> the client that was asked to provide it, and by which prefix
         self.counter = 0
@@ -78,7 +81,7 @@ class World(Comparing, Sessions, Steps):
 
     def choose_limits(self):
         rng = self.rng
-        self.nofile = rng.choice([None, None, None, *([] if test_device.ON_GPU else [48, 64]), 96, 128, 256])
+        self.nofile = rng.choice([None, None, None, *([] if test_device.ON_GPU else [38, 40, 48, 64]), 96, 128, 256])
         if test_device.ON_GPU:
             self.devices = ["cuda:0:24M", "cuda:1:12M", "host:16M"]
             ids = [*test_device.UUIDS[:2], "host"]
@@ -119,6 +122,8 @@ class World(Comparing, Sessions, Steps):
 
     def start(self):
         self.failpoints = Failpoints(os.path.join(self.directory, "failpoints"))
+        self.shim = Shim(self.directory) if LIBRARY.exists() else None
+        environment = self.shim.environment() if self.shim else {}
         limit = self.nofile
 
         def prepare():
@@ -127,7 +132,7 @@ class World(Comparing, Sessions, Steps):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
         self.daemon = Supervised(self.directory, self.options, device=self.devices,
-                                 env={"GPUBUFD_FAILPOINTS": self.failpoints.path}, preexec_fn=prepare)
+                                 env={"GPUBUFD_FAILPOINTS": self.failpoints.path, **environment}, preexec_fn=prepare)
         self.say(f"devices {self.devices} tiers {self.tiers} nofile {limit} {' '.join(self.options)}")
         self.model = Model(self.tiers)
         self.open_eye()
@@ -276,7 +281,7 @@ class World(Comparing, Sessions, Steps):
             self.say(f"  {self.who(client)} {method} {params}: {error}")
             if refused and error.kind in refused.kinds:
                 return None
-            if scarce and error.kind in SCARCE:
+            if scarce and (error.kind in SCARCE or (self.starved and error.kind == "device")):
                 self.check_refusal(client, error, params)
                 return None
             expected = f"expected {refused.kinds}" if refused else "expected to be done"
@@ -310,6 +315,9 @@ class World(Comparing, Sessions, Steps):
         self.wait_for_ends()
         with contextlib.suppress(Ended):
             getattr(self, name)(rng)
+        if self.starved:
+            self.shim.fail("memfd", 0, 0)
+            self.starved = False
         self.compare()
 
     def wait_for_ends(self):

@@ -356,9 +356,13 @@ class Model:
         version = self.find_changeable(client, name)
         if not version.live:
             raise Refused("unsupported")
-        if not waits and (self.waiting.get(name) or not self.may_write(version, exclusive)):
+        if not waits and (self.in_line(version) or not self.may_write(version, exclusive)):
             raise Refused("busy")
         return version
+
+    def in_line(self, version):
+        """Those who wait to write it. Whoever may not open what has the name now waits for another, behind nobody."""
+        return [one for one in self.waiting.get(version.name, ()) if self.may(one[0], version, 4)]
 
     @staticmethod
     def may_write(version, exclusive):

@@ -1,5 +1,6 @@
 """Steps of the clients of pairs.py: a method for each kind."""
 
+import errno
 import random
 import time
 
@@ -389,6 +390,15 @@ class Steps:
             _, refused = self.allowed(self.model.check_move_out, client, tier, name)
         self.ask(client, "move", refused, name=name, **({"tier": tier} if tier else {}))
 
+    @action(6)
+    def starve(self, rng):
+        """The system refuses the daemon memory: once, or for as long as the step takes."""
+        if self.shim:
+            self.starved = True
+            self.shim.fail("memfd", errno.ENOMEM, count=rng.choice([1, 1, 1000]), skip=rng.choice([0, 0, 1]))
+            for _ in range(3):
+                getattr(self, rng.choice(["publish", "create", "create_live", "open", "wake", "move"]))(rng)
+
     @action(0.5)
     def trim(self, rng):
         self.eye.call("trim")
@@ -435,7 +445,7 @@ class Steps:
         wait_ms = rng.choice([0, 0, 15, LONG])
         version, refused = self.allowed(self.model.check_writing, client, name, exclusive, wait_ms > 0)
         params = {"name": name, "access": "write", "exclusive": exclusive, "wait_ms": wait_ms}
-        waits = version and (self.model.waiting.get(name) or not self.model.may_write(version, exclusive))
+        waits = version and (self.model.in_line(version) or not self.model.may_write(version, exclusive))
         if wait_ms and refused and "not_found" in refused.kinds:
             return
         if waits and wait_ms == LONG:
