@@ -207,7 +207,8 @@ static bool press_users(struct gb_call *call, struct gb_search *search, uint64_t
 
     if (search->look == GB_LOOK_MAPPED)
         return false;
-    if (excess >= gb_device_lacks(device, search->need) && gb_users_unpark(registry, device))
+    if (excess >= gb_device_lacks(device, search->need) &&
+        gb_users_unpark(registry, device, search->placing.storage))
         return true;
     if (gb_users_press(registry, device, search->need + stuck, gb_now_ms()))
         search->look = GB_LOOK_MAPPED;

@@ -382,7 +382,8 @@ bool gb_users_press(struct gb_registry *registry, struct gb_device *device, uint
     return true;
 }
 
-bool gb_users_unpark(struct gb_registry *registry, struct gb_device *device)
+bool gb_users_unpark(struct gb_registry *registry, struct gb_device *device,
+                     const struct gb_storage *spared)
 {
     const struct gb_link *past = &registry->store->users.past;
     unsigned looked = 0;
@@ -396,7 +397,7 @@ bool gb_users_unpark(struct gb_registry *registry, struct gb_device *device)
             GB_LIST_EACH(&stake->lease_list, struct gb_lease, lease, of_stake) {
                 if (++looked > LOOK_LIMIT)
                     return false;
-                if (!lease->parked_ms)
+                if (!lease->parked_ms || stake->storage == spared)
                     continue;
                 gb_lease_end(registry, lease); /* and with it, perhaps, the stake */
                 gb_device_changed(device);

@@ -121,9 +121,10 @@ bool gb_user_recall(struct gb_registry *registry, const struct gb_user *user,
 bool gb_users_press(struct gb_registry *registry, struct gb_device *device, uint64_t bytes,
                     uint64_t now_ms);
 /* Ends a parked lease on a version of the device without a name, of a user whom such versions take
-   past its quota; not in the grace period. To be called where neither the device nor a tier has
-   room. False: there is none. */
-bool gb_users_unpark(struct gb_registry *registry, struct gb_device *device);
+   past its quota; not in the grace period, and not on `spared`, for which the room is wanted (NULL:
+   on any). To be called where neither the device nor a tier has room. False: there is none. */
+bool gb_users_unpark(struct gb_registry *registry, struct gb_device *device,
+                     const struct gb_storage *spared);
 /* Ends a lease. The end of a lease in use counts as a use of its object. An unsealed object is
    aborted; an object without a name is freed with its last lease. */
 void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease);

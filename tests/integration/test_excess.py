@@ -97,6 +97,25 @@ def test_parked_leases_past_a_quota_end(daemon_factory, directory, lacks):
     assert ended(a) == 0
 
 
+def test_a_parked_lease_does_not_end_to_make_room_for_itself(daemon_factory, directory):
+    """Its user, who is past its quota, opens it where nothing else can leave."""
+    daemon = daemon_factory("--quota", f"{B}:bytes=8M", "--tier", f"disk:64M:{directory}", "--watermarks", "100:100")
+    a, b = daemon.connect_as(A, A), daemon.connect_as(B, B)
+    held = []
+    for i in range(2):
+        publish(a, f"held/{i}", 8 * MIB)
+        held.append(b.open_object(f"held/{i}").lease)
+        b.call("release", lease=held[-1], park=True)
+        b.unmap()
+        a.call("move", name=f"held/{i}", tier="disk")
+    a.call("delete", names=["held/0", "held/1"])
+    for i in range(8):
+        publish(a, f"kept/{i}", 8 * MIB, evict="keep")
+    b.error("no_space", "open", lease=held[0])
+    a.call("delete", name="kept/0")
+    assert b.call("open", lease=held[0], wait_ms=20000)["object"]["name"] == "held/0"
+
+
 def test_what_has_a_name_counts_for_its_owner_alone(daemon_factory):
     """So a reader keeps it on its device whatever the reader's quota."""
     daemon = daemon_factory("--quota", f"{B}:bytes=8M")
