@@ -81,7 +81,7 @@ class World(Comparing, Sessions, Steps):
 
     def choose_limits(self):
         rng = self.rng
-        self.nofile = rng.choice([None, None, None, *([] if test_device.ON_GPU else [38, 40, 48, 64]), 96, 128, 256])
+        self.nofile = rng.choice([None, None, None, *([] if test_device.ON_GPU else [40, 44, 48, 64]), 96, 128, 256])
         if test_device.ON_GPU:
             self.devices = ["cuda:0:24M", "cuda:1:12M", "host:16M"]
             ids = [*test_device.UUIDS[:2], "host"]
