@@ -816,8 +816,9 @@ GPUBUF_API uint64_t gpubuf_generation(const struct gpubuf_object *object);
  * others. A writer that lies harms its readers' content, a reader that lies itself.
  *
  * A stream is for one thread at a time; several of a client may be used by several threads. A child
- * of fork has none of it. If the daemon dies, those that take part go on; once the connection is
- * made anew, calls are GPUBUF_E_STALE: close the stream and open it again.
+ * of fork has none of it. If the daemon dies or is restarted, those that take part go on. Where the
+ * next one knows nothing of it, calls are GPUBUF_E_STALE once the connection is made anew: close
+ * the stream and open it again.
  *
  * On a GPU `work` is a CUstream or cudaStream_t, as elsewhere. publish does not wait for it: the
  * frame is announced at once, and complete when the work that is queued there has run. Likewise
@@ -828,8 +829,8 @@ GPUBUF_API uint64_t gpubuf_generation(const struct gpubuf_object *object);
  * A writer that is killed does not complete its last frames. A reader is not given them, but with
  * `ahead` it may have some: its work goes on with whatever is in them once the daemon has noticed
  * the writer's end, and gpubuf_stream_read says GPUBUF_E_CANCELED, once, after that work has run.
- * If a writer hangs that work waits for as long, and if writer and daemon are both killed, for
- * ever. gpubuf_stream_close waits for the GPU's work in any case.
+ * If a writer hangs that work waits for as long, and if writer and daemon are both killed, until
+ * another daemon serves. gpubuf_stream_close waits for the GPU's work in any case.
  *
  * Where the driver (before CUDA 11.7) or the machine cannot do that, the calls wait for the work.
  * On the host `work` is not looked at.

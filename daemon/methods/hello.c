@@ -9,6 +9,7 @@
 #include "daemon/base/failpoint.h"
 #include "daemon/methods/live.h"
 #include "daemon/objects/text.h"
+#include "proto/stream.h"
 #include "proto/utf8.h"
 
 struct hello_params {
@@ -34,8 +35,11 @@ struct resume_params {
 struct resumed_object {
     struct gb_string name;
     uint64_t version, segment, offset;
+    uint64_t reader; /* NO_READER: it took part as none */
     bool parked, write;
 };
+
+#define NO_READER UINT64_MAX
 
 struct resume {
     bool same_instance;
@@ -119,14 +123,15 @@ static int read_resumed(struct gb_call *call, struct gb_json item, const struct 
         GB_FIELD(struct resumed_object, offset, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct resumed_object, parked, GB_FIELD_BOOL, 0, 0, 0),
         GB_FIELD(struct resumed_object, write, GB_FIELD_BOOL, 0, 0, 0),
+        GB_FIELD(struct resumed_object, reader, GB_FIELD_UINT, 0, 0, GB_STREAM_READERS - 1),
     };
     struct gb_path name = {.up = path, .key = "name"};
     int r;
 
-    memset(wanted, 0, sizeof(*wanted));
+    *wanted = (struct resumed_object){.reader = NO_READER};
     if (gb_json_type(item) != GB_JSON_OBJECT)
         return gb_fail_at(&call->error, path, "expected an object");
-    r = gb_json_read(item, fields, 6, GB_UNKNOWN_REFUSE, path, call->pool, wanted, NULL,
+    r = gb_json_read(item, fields, 7, GB_UNKNOWN_REFUSE, path, call->pool, wanted, NULL,
                      &call->error);
     return r < 0 ? r : gb_name_check(wanted->name.text, wanted->name.length, &name, &call->error);
 }
@@ -183,8 +188,9 @@ static struct gb_lease *resume_lease(struct gb_call *call, const struct resumed_
 {
     struct gb_object *object;
 
-    if (wanted->write)
-        return gb_live_resume(call, &wanted->name, wanted->version, former);
+    if (wanted->write || wanted->reader != NO_READER)
+        return gb_live_resume(call, &wanted->name, wanted->version,
+                              wanted->write ? -1 : (int)wanted->reader, former);
     object = find_version(call, wanted);
     if (object && gb_session_may_read(call->session, object) && lies_there(object, wanted) &&
         gb_call_may_lease(call) == 0)

@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "daemon/methods/call.h"
+#include "daemon/base/clock.h"
+#include "daemon/methods/live.h"
 #include "daemon/objects/stream.h"
 #include "daemon/objects/text.h"
 
-#define PAGES_AT_ONCE 12u
 #define LAYOUT_MAX 4096u /* bytes of text: that of an array is shorter */
 
 struct join_params {
@@ -22,6 +22,8 @@ static const struct gb_field join_fields[] = {
     GB_FIELD(struct join_params, lag, GB_FIELD_UINT, 0, 0, GB_STREAM_SLOTS),
     GB_FIELD(struct join_params, since, GB_FIELD_UINT, 0, 0, UINT32_MAX),
 };
+
+enum { HAS_SINCE = 1 << 3 }; /* among the fields that are present */
 
 /* How many slots the object has: the extent of its first axis. */
 static int read_slots(struct gb_call *call, const struct gb_object *object, unsigned *slots)
@@ -80,7 +82,7 @@ static const struct gb_part *next_reader(const struct gb_stream *stream, uint32_
 
 /* Pages of others that an answer brings, by the places of their descriptors. */
 struct others {
-    int readers[PAGES_AT_ONCE], fds[PAGES_AT_ONCE];
+    int readers[GB_STREAM_PAGES_AT_ONCE], fds[GB_STREAM_PAGES_AT_ONCE];
     unsigned count;
     uint32_t epoch; /* up to which these are all */
 };
@@ -91,8 +93,8 @@ static int add_claims(struct gb_call *call, const struct gb_stream *stream, uint
 {
     const struct gb_part *part = next_reader(stream, since);
 
-    for (; part && others->count < PAGES_AT_ONCE; part = next_reader(stream, since)) {
-        int fd = add_page(call, part->fd, false);
+    for (; part && others->count < GB_STREAM_PAGES_AT_ONCE; part = next_reader(stream, since)) {
+        int fd = add_page(call, part->page.fd, false);
 
         if (fd < 0)
             return fd;
@@ -110,20 +112,20 @@ static int add_front(struct gb_call *call, const struct gb_stream *stream, uint3
 {
     if (!stream->front || stream->roster->writer <= since)
         return 0;
-    others->fds[0] = add_page(call, stream->front_fd, false);
+    others->fds[0] = add_page(call, stream->front_page.fd, false);
     if (others->fds[0] < 0)
         return others->fds[0];
     others->count = 1;
     return 0;
 }
 
-static void write_joined(struct gb_call *call, const struct gb_lease *lease, bool joins,
+static void write_joined(struct gb_call *call, const struct gb_lease *lease, bool own,
                          const struct others *others)
 {
     gb_call_begin_result(call);
     gb_write_format(call->writer, "{\"writer\":%" PRIu32,
                     lease->object->live.stream->roster->writer);
-    if (joins)
+    if (own)
         GB_WRITE_LITERAL(call->writer, ",\"page\":0,\"roster\":1");
     if (!lease->write)
         gb_write_format(call->writer, ",\"reader\":%d", lease->part->reader);
@@ -139,32 +141,56 @@ static void write_joined(struct gb_call *call, const struct gb_lease *lease, boo
     gb_write_char(call->writer, '}');
 }
 
+static int check_lease(struct gb_call *call, const struct gb_lease *lease)
+{
+    if (!gb_object_is_live(lease->object) || (lease->write && !lease->exclusive))
+        return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
+                       "lease %" PRIu64 " is not on a live object, or for writing it beside others",
+                       lease->id);
+    if (lease->parked_ms)
+        return gb_fail(&call->error, GPUBUF_E_BUSY,
+                       "lease %" PRIu64 " is parked: open the object by it, and join by the lease "
+                       "that you get",
+                       lease->id);
+    return 0;
+}
+
+static int begin_part(struct gb_call *call, struct gb_lease *lease)
+{
+    const struct join_params *params = call->message->params;
+    unsigned slots = 0;
+    int r = read_slots(call, lease->object, &slots);
+
+    if (r == 0)
+        r = gb_live_know_process(call);
+    if (r == 0)
+        r = gb_stream_join(lease, slots, params->hold ? (unsigned)params->hold : 1,
+                           (unsigned)params->lag, &call->error);
+    if (r == 0)
+        gb_lease_uncache(&call->server->registry, lease, gb_now_ms());
+    return r;
+}
+
 static int handle_join(struct gb_call *call, const void *p)
 {
     const struct join_params *params = p;
     struct others others = {.count = 0};
     struct gb_lease *lease;
-    unsigned slots = 0;
     int r = gb_call_lease(call, params->lease, &lease);
 
+    if (r == 0)
+        r = check_lease(call, lease);
     if (r < 0)
         return r;
-    if (!gb_object_is_live(lease->object) || (lease->write && !lease->exclusive))
-        return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
-                       "lease %" PRIu64 " is not on a live object, or for writing it beside others",
-                       params->lease);
-    bool joins = !lease->part;
-    r = joins ? read_slots(call, lease->object, &slots) : 0;
-    if (r == 0 && joins)
-        r = gb_stream_join(lease, slots, params->hold ? (unsigned)params->hold : 1,
-                           (unsigned)params->lag, &call->error);
+    bool joins = !lease->part, own = joins || !(call->message->present & HAS_SINCE);
+    r = joins ? begin_part(call, lease) : 0;
     if (r < 0)
         return r;
     const struct gb_stream *stream = lease->object->live.stream;
-    if (joins)
-        r = add_page(call, lease->write ? stream->front_fd : lease->part->fd, true);
-    if (r >= 0 && joins)
-        r = add_page(call, stream->roster_fd, false);
+    if (own)
+        r = add_page(call, lease->write ? stream->front_page.fd : lease->part->page.fd, true);
+    if (r >= 0 && own)
+        r = add_page(call, stream->roster_page.fd, false);
     if (r >= 0)
         r = lease->write ? add_claims(call, stream, (uint32_t)params->since, &others)
                          : add_front(call, stream, (uint32_t)params->since, &others);
@@ -172,9 +198,9 @@ static int handle_join(struct gb_call *call, const void *p)
         gb_stream_leave(lease);
     if (r < 0)
         return r;
-    write_joined(call, lease, joins, &others);
+    write_joined(call, lease, own, &others);
     return GB_DONE;
 }
 
 const struct gb_method gb_method_join = {
-    GB_METHOD_ROW("join", 0, join_fields, handle_join, struct join_params)};
+    GB_METHOD_ROW("join", GB_METHOD_KEEPS, join_fields, handle_join, struct join_params)};

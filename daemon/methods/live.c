@@ -31,8 +31,7 @@ int gb_live_check(struct gb_call *call, const struct gb_create_params *params)
     return 0;
 }
 
-/* Makes sure that the daemon can tell when the session's process has exited. */
-static int know_process(struct gb_call *call)
+int gb_live_know_process(struct gb_call *call)
 {
     struct gb_session *session = call->session;
 
@@ -52,7 +51,7 @@ int gb_live_may_write(struct gb_call *call, const struct gb_object *object)
     if (object && object->live.writers >= GB_LIMIT(live_writers))
         return gb_fail_limit(&call->error, "live_writers", GB_LIMIT(live_writers),
                              "leases for writing one live object");
-    return know_process(call);
+    return gb_live_know_process(call);
 }
 
 /* Says who writes the object, or waits to (`before`), so that the request must wait or fail. */
@@ -116,22 +115,22 @@ static struct gb_returning returning(struct gb_session *session, uint64_t former
 }
 
 struct gb_lease *gb_live_resume(struct gb_call *call, const struct gb_string *name,
-                                uint64_t version, uint64_t former)
+                                uint64_t version, int reader, uint64_t former)
 {
     struct gb_session *session = call->session;
     const struct gb_returning self = returning(session, former);
     struct gb_store *store = &call->server->store;
     struct gb_lease *lease = NULL;
-    int r = gb_orphan_writer_lease(&call->server->registry, &self, name, version, &lease);
+    int r = gb_orphan_writer_lease(&call->server->registry, &self, name, version, reader, &lease);
 
     for (unsigned i = 0; r == 0 && i < lease->object->storage->placement_count; i++)
         r = gb_mapper_add(store, &session->mapper, lease->object->storage->placements[i].segment,
-                          GB_ACCESS_WRITE);
+                          lease->write ? GB_ACCESS_WRITE : GB_ACCESS_READ);
     if (r == 0)
         r = gb_orphan_writer_resume(lease, &self);
     if (r < 0)
         return NULL;
-    session->unsealed++;
+    session->unsealed += lease->write;
     return lease;
 }
 

@@ -511,9 +511,11 @@ static int release_one(struct gb_call *call, uint64_t id, bool park)
     if (r < 0)
         return r;
     call->session->holder.silent = false;
-    if (park && lease->write)
+    if (park && (lease->write || lease->part))
         return gb_fail(&call->error, GPUBUF_E_BUSY,
-                       "lease %" PRIu64 " is for writing, and cannot be parked", id);
+                       "lease %" PRIu64 " is for writing or takes part in a stream, and cannot be "
+                       "parked",
+                       id);
     if (park) {
         gb_lease_park(&call->server->registry, lease, gb_now_ms());
         return 0;

@@ -220,13 +220,18 @@ static void lose_slot(struct gb_registry *registry, struct gb_lease *lease, uint
     send_recall(registry, lease, now_ms);
 }
 
+void gb_lease_uncache(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
+{
+    gb_lease_used(registry, lease);
+    if (lease->slot)
+        lose_slot(registry, lease, now_ms);
+}
+
 void gb_lease_park(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
 {
     if (lease->parked_ms)
         return;
-    gb_lease_used(registry, lease);
-    if (lease->slot)
-        lose_slot(registry, lease, now_ms);
+    gb_lease_uncache(registry, lease, now_ms);
     lease->parked_ms = now_ms ? now_ms : 1;
     lease->holder->parked++;
     gb_object_park(registry, lease->object, now_ms);
@@ -329,15 +334,20 @@ static void press_stake(struct gb_registry *registry, struct gb_stake *stake, ui
 {
     uint64_t since = stake->user->pressed_ms[stake->storage->device->index];
     bool over = now_ms - since >= registry->store->unmap_ms;
+    struct gb_lease *left = NULL;
 
     GB_LIST_EACH(&stake->lease_list, struct gb_lease, lease, of_stake) {
         if (++*looked > LOOK_LIMIT)
             return;
-        if (over)
-            registry->overdue(registry->recall_arg, lease->holder);
+        if (over && lease->holder->orphan && !lease->write)
+            left = lease;
+        else if (over)
+            registry->overdue(registry->recall_arg, lease);
         else if (lease->recalled_ms < since)
             send_recall(registry, lease, now_ms);
     }
+    if (left) /* with which the stake may end; one in a try */
+        registry->overdue(registry->recall_arg, left);
 }
 
 static void press(struct gb_registry *registry, struct gb_user *user, struct gb_device *device,
@@ -451,7 +461,7 @@ unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *hold
     GB_LIST_EACH(&holder->leases, struct gb_lease, lease, of_holder) {
         if (ended == most)
             break;
-        if (lease->write && !writes)
+        if ((lease->write || lease->part) && !writes)
             continue;
         gb_lease_end(registry, lease);
         ended++;

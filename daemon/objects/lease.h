@@ -64,12 +64,16 @@ struct gb_lease {
     struct gb_part *part;         /* in the stream of its object; owned; NULL: none */
 };
 
-/* A writer of a live object, as a successor must know it. */
-struct gb_live_writer {
+/* A lease on a live object, as a successor must know it: one for writing, or a reader's that takes
+   part in a stream. */
+struct gb_live_lease {
     pid_t pid;
     uint64_t started, session;
     uid_t uid;
-    bool exclusive;
+    bool write, exclusive;
+    bool joined;            /* it takes part */
+    unsigned reader, since; /* as struct gb_part has them; of a writer no reader */
+    uint64_t page;          /* of a reader: by which the manager keeps its page */
 };
 
 /* The state that a write lease carries until the seal. */
@@ -103,6 +107,8 @@ void gb_lease_slot(struct gb_registry *registry, struct gb_lease *lease, uint64_
 void gb_lease_idle(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms);
 /* The lease is in use again. Does nothing if it is not idle. */
 void gb_lease_used(struct gb_registry *registry, struct gb_lease *lease);
+/* The lease is in use, and loses its slot: it cannot be idle again. */
+void gb_lease_uncache(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms);
 /* Parks a read lease, which loses its slot. */
 void gb_lease_park(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms);
 /* Recalls a storage's idle leases, of all storages of one try not more than 512, which `recalled`
@@ -130,8 +136,8 @@ bool gb_users_unpark(struct gb_registry *registry, struct gb_device *device,
 void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease);
 /* The write lease of a published object becomes a read lease. */
 void gb_lease_sealed(struct gb_lease *lease);
-/* The first ends all leases of the holder. The second ends at most `most`, write leases only if
-   `writes`, and returns how many. */
+/* The first ends all leases of the holder. The second ends at most `most`, write leases and those
+   that take part in a stream only if `writes`, and returns how many. */
 void gb_holder_end(struct gb_registry *registry, struct gb_holder *holder);
 unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *holder, bool writes,
                             unsigned most);

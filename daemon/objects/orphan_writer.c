@@ -8,6 +8,7 @@
 
 #include "daemon/base/failure.h"
 #include "daemon/base/process.h"
+#include "daemon/objects/stream.h"
 
 /* Leases of a process that are ended at a time. */
 #define SLICE 64
@@ -267,7 +268,7 @@ void gb_orphan_writer_follow(struct gb_orphan_writer *orphan, struct gb_holder *
     orphan->holder.client = client;
     if (process->fd < 0 || !gb_process_has_exited(process->fd))
         GB_LIST_EACH(&from->leases, struct gb_lease, lease, of_holder) {
-            if (gb_list_linked(&lease->of_writing))
+            if (gb_list_linked(&lease->of_writing) || lease->part)
                 gb_lease_move(process->registry, lease, &orphan->holder);
         }
     if (orphan->holder.count == 0)
@@ -278,14 +279,14 @@ void gb_orphan_writer_follow(struct gb_orphan_writer *orphan, struct gb_holder *
 
 /* ---- after a daemon's end ---- */
 
-/* The process of a writer of an earlier daemon, with a reference. 0, and NULL: it has ended.
-   GPUBUF_E_NO_MEMORY. */
-static int restore_process(struct gb_registry *registry, const struct gb_live_writer *writer,
+/* The process that had the lease under an earlier daemon, with a reference. 0, and NULL: it has
+   ended. GPUBUF_E_NO_MEMORY. */
+static int restore_process(struct gb_registry *registry, const struct gb_live_lease *former,
                            uint64_t now_ms, struct gb_writer_process **out)
 {
-    struct gb_user *user = gb_user_get(&registry->store->users, writer->uid);
+    struct gb_user *user = gb_user_get(&registry->store->users, former->uid);
     struct gb_writer_process *process =
-        user ? find_process(registry, user, writer->pid, writer->started) : NULL;
+        user ? find_process(registry, user, former->pid, former->started) : NULL;
     int fd, r = 0;
 
     *out = process;
@@ -293,8 +294,8 @@ static int restore_process(struct gb_registry *registry, const struct gb_live_wr
         process->references++;
     } else if (!user) {
         r = GPUBUF_E_NO_MEMORY;
-    } else if ((fd = gb_process_find(writer->pid, writer->started)) >= 0 || errno != ESRCH) {
-        *out = process = new_process(registry, user, writer->pid, writer->started);
+    } else if ((fd = gb_process_find(former->pid, former->started)) >= 0 || errno != ESRCH) {
+        *out = process = new_process(registry, user, former->pid, former->started);
         if (process)
             process->references++;
         else
@@ -308,28 +309,29 @@ static int restore_process(struct gb_registry *registry, const struct gb_live_wr
     return r;
 }
 
-int gb_orphan_writer_restore(struct gb_registry *registry, const struct gb_live_writer *writer,
-                             struct gb_object *object, uint64_t now_ms)
+int gb_orphan_writer_restore(struct gb_registry *registry, const struct gb_live_lease *former,
+                             struct gb_object *object, uint64_t now_ms, struct gb_lease **out)
 {
     struct gb_writer_process *process;
     struct gb_orphan_writer *orphan;
     struct gb_lease *lease = NULL;
-    int r = restore_process(registry, writer, now_ms, &process);
+    int r = restore_process(registry, former, now_ms, &process);
 
     if (!process)
         return r;
-    orphan = find_orphan(process, writer->session);
-    if (!orphan && (orphan = new_orphan(process, writer->session)))
+    orphan = find_orphan(process, former->session);
+    if (!orphan && (orphan = new_orphan(process, former->session)))
         follow(orphan);
-    if (writer->session > registry->last_session)
-        registry->last_session = writer->session;
+    if (former->session > registry->last_session)
+        registry->last_session = former->session;
     if (orphan)
-        lease = gb_lease_new(registry, object, &orphan->holder, true, now_ms);
-    if (lease && writer->exclusive)
+        lease = gb_lease_new(registry, object, &orphan->holder, former->write, now_ms);
+    if (lease && former->exclusive)
         gb_lease_claim(lease, false);
     if (orphan && orphan->holder.count == 0)
         free_orphan(orphan);
     unref_process(process);
+    *out = lease;
     return lease ? 0 : GPUBUF_E_NO_MEMORY;
 }
 
@@ -367,8 +369,15 @@ static int find_returning(const struct gb_registry *registry, const struct gb_re
     return r > 0 ? 0 : *out ? GPUBUF_E_SYSTEM : GPUBUF_E_NOT_FOUND;
 }
 
+/* Whether it is for writing, or the part of that reader. */
+static bool is_part(const struct gb_lease *lease, int reader)
+{
+    return reader < 0 ? lease->write : lease->part && lease->part->reader == reader;
+}
+
 int gb_orphan_writer_lease(const struct gb_registry *registry, const struct gb_returning *returning,
-                           const struct gb_string *name, uint64_t version, struct gb_lease **out)
+                           const struct gb_string *name, uint64_t version, int reader,
+                           struct gb_lease **out)
 {
     struct gb_lease *lease = NULL, *found = NULL;
     struct gb_writer_process *process;
@@ -377,7 +386,8 @@ int gb_orphan_writer_lease(const struct gb_registry *registry, const struct gb_r
     while (process && (lease = gb_lease_next_orphan(registry, version, lease))) {
         const struct gb_object *object = lease->object;
 
-        if (orphan_of(lease->holder)->process == process && object->name_length == name->length &&
+        if (orphan_of(lease->holder)->process == process && is_part(lease, reader) &&
+            object->name_length == name->length &&
             memcmp(object->name, name->text, name->length) == 0 &&
             (!found || lease->holder->session == returning->former))
             found = lease;
@@ -428,9 +438,18 @@ void gb_orphan_writers_end_rest(struct gb_registry *registry, const struct gb_re
         !(orphan = find_orphan(process, returning->former)) || !gb_list_linked(&orphan->of_process))
         return;
     GB_LIST_EACH(&orphan->holder.leases, struct gb_lease, lease, of_holder) {
-        if (!writes(returning->holder, lease->object, &left))
+        if (!lease->write || !writes(returning->holder, lease->object, &left))
             gb_lease_end(registry, lease);
     }
+    if (orphan->holder.count == 0)
+        free_orphan(orphan);
+}
+
+void gb_orphan_writer_end_lease(struct gb_lease *lease)
+{
+    struct gb_orphan_writer *orphan = orphan_of(lease->holder);
+
+    gb_lease_end(orphan->process->registry, lease);
     if (orphan->holder.count == 0)
         free_orphan(orphan);
 }

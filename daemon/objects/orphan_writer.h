@@ -1,9 +1,10 @@
 /*
- * Writers of live memory (registry.h) that may outlive their connections. A process whose
- * connection has ended may go on writing: it may be stopped, or have closed nothing but the socket;
- * and what it has launched on a GPU runs until the driver has let go of the process. So when a
- * session ends, its leases for writing live memory go to an *orphan writer*, and end when the
- * process has exited. The orphan writer is made when the session first writes live memory, so that
+ * Writers of live memory (registry.h), and readers that take part in a stream (stream.h), which may
+ * outlive their connections. A process whose connection has ended may go on writing: it may be
+ * stopped, or have closed nothing but the socket; and what it has launched on a GPU runs until the
+ * driver has let go of the process. A reader may go on holding frames. So when a session ends, its
+ * leases for writing live memory, and those that take part in a stream, go to an *orphan writer*,
+ * and end when the process has exited. The orphan writer is made before the first of them, so that
  * nothing can fail when the session ends.
  *
  * All sessions and orphan writers of one process share its record, and with it one descriptor of
@@ -19,7 +20,7 @@
 
 #include "daemon/objects/lease.h"
 
-/* A process that writes live memory. */
+/* A process that writes live memory, or takes part in a stream. */
 struct gb_writer_process {
     struct gb_hash_link link; /* by pid */
     struct gb_link of_all;
@@ -50,13 +51,13 @@ int gb_orphan_writer_new(struct gb_registry *registry, int socket, struct gb_hol
 /* GPUBUF_E_UNSUPPORTED: its process has exited, and another one has its connection, whose end would
    not be seen. */
 int gb_orphan_writer_check(const struct gb_orphan_writer *orphan, struct gb_error *error);
-/* The session has ended: the orphan writer takes its leases for writing live memory, unless the
-   process has exited, and then is freed with the last of them. `client` is taken over. */
+/* The session has ended: the orphan writer takes its leases that may outlive it, unless the process
+   has exited, and then is freed with the last of them. `client` is taken over. */
 void gb_orphan_writer_follow(struct gb_orphan_writer *orphan, struct gb_holder *from, char *client);
-/* Gives a writer of an earlier daemon its lease, unless the process has ended. GPUBUF_E_NO_MEMORY.
- */
-int gb_orphan_writer_restore(struct gb_registry *registry, const struct gb_live_writer *writer,
-                             struct gb_object *object, uint64_t now_ms);
+/* Gives the holder of an earlier daemon's lease that lease, unless the process has ended.
+   GPUBUF_E_NO_MEMORY. */
+int gb_orphan_writer_restore(struct gb_registry *registry, const struct gb_live_lease *former,
+                             struct gb_object *object, uint64_t now_ms, struct gb_lease **lease);
 
 /* A session whose process comes back for leases: it, or the daemon, lost its connection. */
 struct gb_returning {
@@ -65,18 +66,22 @@ struct gb_returning {
     uint64_t former;                  /* its former session; 0: not said */
 };
 
-/* The lease for writing that the process had, if an orphan writer has it: of the former session
-   rather than of another. Until gb_orphan_writer_resume() has moved it nothing of the process is
-   ended. GPUBUF_E_NOT_FOUND; GPUBUF_E_SYSTEM: it cannot be told whether the process is the one that
-   wrote. */
+/* The lease for writing that the process had, or (`reader` is not -1) that took part in the stream
+   with that number, if an orphan writer has it: of the former session rather than of another. Until
+   gb_orphan_writer_resume() has moved it nothing of the process is ended. GPUBUF_E_NOT_FOUND;
+   GPUBUF_E_SYSTEM: it cannot be told whether the process is the one that had it. */
 int gb_orphan_writer_lease(const struct gb_registry *registry, const struct gb_returning *returning,
-                           const struct gb_string *name, uint64_t version, struct gb_lease **lease);
+                           const struct gb_string *name, uint64_t version, int reader,
+                           struct gb_lease **lease);
 /* Moves the lease to the present session. GPUBUF_E_NO_MEMORY: nothing has changed. */
 int gb_orphan_writer_resume(struct gb_lease *lease, const struct gb_returning *returning);
 /* Ends the leases that are left of the former session: the process does not know of them. But not
    those on objects that the present one writes, none if one that it asked for is left, and only as
    many as there is time for. */
 void gb_orphan_writers_end_rest(struct gb_registry *registry, const struct gb_returning *returning);
+
+/* Ends one that an orphan writer has. */
+void gb_orphan_writer_end_lease(struct gb_lease *lease);
 
 /* Ends leases of processes that have exited; to be called when the registry's descriptor `exits`
    can be read. */

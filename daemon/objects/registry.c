@@ -96,8 +96,8 @@ void gb_object_discard(struct gb_registry *registry, struct gb_object *object)
     object->storage->text -= object->name_length + object->text_length;
     gb_list_remove(&object->produced.link);
     end_charge(object);
-    gb_stream_free(object->live.stream);
     gb_storage_changed(object->storage);
+    gb_stream_free(registry->store, object->live.stream);
     registry->objects--;
     object->storage->device->objects--;
     gb_storage_unref(registry->store, object->storage);

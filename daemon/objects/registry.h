@@ -139,7 +139,7 @@ struct gb_registry {
     /* Asks the holder of a lease to give it back. */
     void (*recall)(void *arg, struct gb_lease *lease);
     /* The holder has not given back what is asked for in time. */
-    void (*overdue)(void *arg, struct gb_holder *holder);
+    void (*overdue)(void *arg, struct gb_lease *lease);
     void *recall_arg;
     uint64_t recall_ms; /* that an answer may take, while the lease is idle */
     /* When a lease was last recalled for the sake of the device; 0: none is awaited. */

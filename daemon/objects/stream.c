@@ -1,11 +1,13 @@
 #include "daemon/objects/stream.h"
 
 #include <assert.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -18,11 +20,49 @@ static void wake(const struct gb_stream *stream, _Atomic uint32_t *word)
     (void)syscall(SYS_futex, word, FUTEX_WAKE, readers, NULL, NULL, 0);
 }
 
+static struct gb_store *store_of(const struct gb_object *object)
+{
+    return object->storage->store;
+}
+
+/* ---- pages ---- */
+
+/* `memory` NULL: it is not mapped. */
+static int make_page(struct gb_store *store, void **memory, struct gb_stream_page *page,
+                     struct gb_error *error)
+{
+    int r = gb_page_memory(GB_STREAM_PAGE_BYTES, false, memory, &page->fd, error);
+
+    if (r < 0)
+        return r;
+    page->id = store->next_segment++;
+    if (store->on_page)
+        store->on_page(store->on_change_arg, page->id, page->fd);
+    return 0;
+}
+
+/* After the record that does not have it any more. */
+static void end_page(struct gb_store *store, void *memory, const struct gb_stream_page *page)
+{
+    if (memory)
+        munmap(memory, GB_STREAM_PAGE_BYTES);
+    if (page->id && store->on_page)
+        store->on_page(store->on_change_arg, page->id, -1);
+    if (page->id && page->fd >= 0)
+        close(page->fd);
+}
+
+static void charge_pages(struct gb_charge *charge, uint64_t count)
+{
+    gb_charge_set(charge, GB_STOCK_OPEN, count);
+    gb_charge_set(charge, GB_STOCK_KEPT, count);
+}
+
 static struct gb_stream *new_stream(struct gb_object *object, struct gb_error *error)
 {
     struct gb_stream *stream = calloc(1, sizeof(*stream));
     void *roster;
-    int r = stream ? gb_page_memory(GB_STREAM_PAGE_BYTES, true, &roster, &stream->roster_fd, error)
+    int r = stream ? make_page(store_of(object), &roster, &stream->roster_page, error)
                    : gb_fail_memory(error);
 
     if (r < 0) {
@@ -30,24 +70,28 @@ static struct gb_stream *new_stream(struct gb_object *object, struct gb_error *e
         return NULL;
     }
     stream->roster = roster;
-    stream->front_fd = -1;
     stream->charge.user = object->owner;
     return stream;
 }
 
-void gb_stream_free(struct gb_stream *stream)
+void gb_stream_free(struct gb_store *store, struct gb_stream *stream)
 {
     if (!stream)
         return;
-    assert(!stream->writer && !stream->roster->active);
+    assert(!stream->writer);
     gb_charge_end(&stream->charge);
-    munmap(stream->roster, GB_STREAM_PAGE_BYTES);
-    close(stream->roster_fd);
-    if (stream->front) {
-        munmap(stream->front, GB_STREAM_PAGE_BYTES);
-        close(stream->front_fd);
-    }
+    end_page(store, stream->roster, &stream->roster_page);
+    end_page(store, stream->front, &stream->front_page);
     free(stream);
+}
+
+unsigned gb_stream_readers(const struct gb_stream *stream)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; stream && i < GB_STREAM_READERS; i++)
+        count += stream->readers[i] != NULL;
+    return count;
 }
 
 /* Until somebody has written, a stream is there for its readers alone. */
@@ -55,11 +99,14 @@ static void end_unused(struct gb_object *object)
 {
     struct gb_stream *stream = object->live.stream;
 
-    if (stream->roster->writer || stream->roster->active)
+    if (stream->front || stream->torn || gb_stream_readers(stream) > 0)
         return;
-    gb_stream_free(stream);
     object->live.stream = NULL;
+    gb_storage_changed(object->storage);
+    gb_stream_free(store_of(object), stream);
 }
+
+/* ---- joining ---- */
 
 /* The number that a reader gets. One slot is written, the newest frames are kept for the reader
    that may lag most, and readers hold slots. */
@@ -90,53 +137,76 @@ static int find_reader(const struct gb_stream *stream, unsigned slots, unsigned 
 }
 
 static void begin_reader(struct gb_stream *stream, struct gb_lease *lease, int reader,
-                         unsigned hold, unsigned lag)
+                         const struct gb_stream_page *page)
 {
-    struct gb_stream_roster *roster = stream->roster;
-
+    /* Before there is a writer, any reader may be the one for whom there is a roster. */
+    charge_pages(&lease->part->charge, stream->front ? 1 : 2);
     lease->part->reader = reader;
+    lease->part->page = *page;
     stream->readers[reader] = lease;
-    roster->hold[reader] = (uint8_t)hold;
-    roster->lag[reader] = (uint8_t)lag;
-    roster->active |= UINT64_C(1) << reader;
-    lease->part->since = ++roster->epoch;
 }
 
-/* The front of the former writer stays with those that have mapped it. */
-static void begin_writer(struct gb_stream *stream, struct gb_lease *lease, int fd, void *front)
+/* The front of the former writer stays with those that have mapped it. Readers find the new one
+   when its record is there: so a successor has it, too. */
+static void begin_writer(struct gb_stream *stream, struct gb_lease *lease, void *front,
+                         const struct gb_stream_page *page)
 {
-    if (stream->front) {
-        munmap(stream->front, GB_STREAM_PAGE_BYTES);
-        close(stream->front_fd);
-    }
-    gb_charge_set(&stream->charge, GB_STOCK_OPEN, 2);
+    struct gb_stream_page former = stream->front_page;
+    void *former_front = stream->front;
+
+    charge_pages(&stream->charge, 2);
     stream->front = front;
-    stream->front_fd = fd;
+    stream->front_page = *page;
     stream->writer = lease;
     lease->part->reader = -1;
-    lease->part->since = ++stream->roster->writer;
+    lease->part->since = stream->roster->writer + 1;
+    gb_storage_changed(lease->object->storage);
+    end_page(store_of(lease->object), former_front, &former);
+    stream->roster->writer = lease->part->since;
     wake(stream, &stream->roster->writer);
 }
 
-/* Whether there are descriptors: for who joins, and for the owner, whose object keeps the roster
-   and a front once somebody writes. */
+/* Whether there are descriptors: for the one that joins, with its answer, so that this does not
+   fail afterwards; and for the owner, whose object keeps the roster and a front once somebody
+   writes. */
 static int may_open(const struct gb_lease *lease, struct gb_error *error)
 {
     const struct gb_stream *stream = lease->object->live.stream;
-    int r = gb_user_may_take(lease->holder->user, GB_STOCK_OPEN, 3, error);
+    const struct gb_user *user = lease->holder->user, *owner = lease->object->owner;
+    unsigned readers = stream ? (unsigned)__builtin_popcountll(stream->roster->active) : 0;
+    unsigned others = !lease->write                       ? 1
+                      : readers < GB_STREAM_PAGES_AT_ONCE ? readers
+                                                          : GB_STREAM_PAGES_AT_ONCE;
+    int r = gb_user_may_take(user, GB_STOCK_OPEN, 4 + others, error);
 
-    if (r == 0 && lease->write && !(stream && stream->front))
-        r = gb_user_may_take(lease->object->owner, GB_STOCK_OPEN, 2, error);
-    return r;
+    if (r == 0 && lease->write && stream && stream->front)
+        return 0;
+    if (r == 0 && lease->write)
+        r = gb_user_may_take(owner, GB_STOCK_OPEN, 2, error);
+    return r < 0 ? r : gb_user_may_take(lease->write ? owner : user, GB_STOCK_KEPT, 2, error);
+}
+
+static struct gb_part *new_part(struct gb_lease *lease)
+{
+    lease->part = calloc(1, sizeof(*lease->part));
+    if (lease->part)
+        lease->part->charge.user = lease->holder->user;
+    return lease->part;
 }
 
 static int take_part(struct gb_lease *lease, unsigned slots, unsigned hold, unsigned lag,
                      struct gb_error *error)
 {
     struct gb_stream *stream = lease->object->live.stream;
+    struct gb_stream_page page;
     void *front = NULL;
-    int fd, r;
+    int r;
 
+    if (stream->torn)
+        return gb_fail(error, GPUBUF_E_STALE,
+                       "pages of the stream were not handed over when the daemon was started "
+                       "anew, so that nobody knows what its readers hold: delete it, and create "
+                       "it anew");
     if (lease->write && stream->writer)
         return gb_fail(error, GPUBUF_E_BUSY, "pid %d writes the stream",
                        (int)stream->writer->holder->pid);
@@ -147,24 +217,24 @@ static int take_part(struct gb_lease *lease, unsigned slots, unsigned hold, unsi
     if (r < 0)
         return r;
     int reader = r;
-    r = gb_page_memory(GB_STREAM_PAGE_BYTES, false, lease->write ? &front : NULL, &fd, error);
-    if (r < 0)
-        return r;
-    if (!(lease->part = calloc(1, sizeof(*lease->part)))) {
-        if (front)
-            munmap(front, GB_STREAM_PAGE_BYTES);
-        close(fd);
+    if (!new_part(lease))
         return gb_fail_memory(error);
+    r = make_page(store_of(lease->object), lease->write ? &front : NULL, &page, error);
+    if (r < 0) {
+        free(lease->part);
+        lease->part = NULL;
+        return r;
     }
-    lease->part->charge.user = lease->holder->user;
-    lease->part->fd = fd;
     if (lease->write) {
-        begin_writer(stream, lease, fd, front);
-    } else {
-        /* Before there is a writer, any reader may be the one for whom there is a roster. */
-        gb_charge_set(&lease->part->charge, GB_STOCK_OPEN, stream->front ? 1 : 2);
-        begin_reader(stream, lease, reader, hold, lag);
+        begin_writer(stream, lease, front, &page);
+        return 0;
     }
+    begin_reader(stream, lease, reader, &page);
+    stream->roster->hold[reader] = (uint8_t)hold;
+    stream->roster->lag[reader] = (uint8_t)lag;
+    stream->roster->active |= UINT64_C(1) << reader;
+    lease->part->since = ++stream->roster->epoch; /* the writer asks for the reader's page */
+    gb_storage_changed(lease->object->storage);
     return 0;
 }
 
@@ -183,6 +253,8 @@ int gb_stream_join(struct gb_lease *lease, unsigned slots, unsigned hold, unsign
         end_unused(object);
     return r;
 }
+
+/* ---- those who look on ---- */
 
 /* How many frames the last writer has published. */
 static uint64_t frames_of(const struct gb_stream *stream)
@@ -216,7 +288,7 @@ void gb_stream_write_part(struct gb_writer *writer, const struct gb_lease *lease
         gb_write_format(writer, ",\"stream\":{\"frames\":%" PRIu64 "}", frames_of(stream));
         return;
     }
-    if (pread(part->fd, &claim, sizeof(claim), 0) != (ssize_t)sizeof(claim))
+    if (pread(part->page.fd, &claim, sizeof(claim), 0) != (ssize_t)sizeof(claim))
         return;
     for (unsigned i = 0; i < GB_STREAM_WORDS; i++)
         held += __builtin_popcountll(claim.held[i]);
@@ -245,26 +317,124 @@ static void end_waits(struct gb_stream_front *front)
     }
 }
 
+static void end_writer(struct gb_stream *stream)
+{
+    stream->roster->over = stream->roster->writer;
+    end_waits(stream->front);
+    stream->front->bell++;
+    wake(stream, &stream->front->bell);
+}
+
 void gb_stream_leave(struct gb_lease *lease)
 {
     struct gb_stream *stream = lease->object->live.stream;
+    struct gb_store *store = store_of(lease->object);
     struct gb_part *part = lease->part;
 
     if (!part)
         return;
-    if (part->reader < 0) {
+    lease->part = NULL;
+    if (part->reader < 0)
         stream->writer = NULL;
-        stream->roster->over = part->since;
-        end_waits(stream->front);
-        stream->front->bell++;
-        wake(stream, &stream->front->bell);
-    } else {
+    else
         stream->readers[part->reader] = NULL;
+    if (!store->handed_over && part->reader < 0)
+        end_writer(stream);
+    else if (!store->handed_over)
         stream->roster->active &= ~(UINT64_C(1) << part->reader);
-        close(part->fd);
-    }
+    gb_storage_changed(lease->object->storage);
+    end_page(store, NULL, &part->page);
     gb_charge_end(&part->charge);
     free(part);
-    lease->part = NULL;
     end_unused(lease->object);
+}
+
+/* ---- after a daemon's end ---- */
+
+/* Whether it was handed over: memory of that size that cannot shrink. */
+static bool is_page(const struct gb_stream_page *page)
+{
+    struct stat status;
+    int seals = page->fd < 0 ? -1 : fcntl(page->fd, F_GET_SEALS);
+
+    return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(page->fd, &status) == 0 &&
+           status.st_size == (off_t)GB_STREAM_PAGE_BYTES;
+}
+
+/* One that was not is memory that nobody else sees. NULL: memory is out. */
+static void *map_page(const struct gb_stream_page *page)
+{
+    bool there = is_page(page);
+    void *memory = mmap(NULL, GB_STREAM_PAGE_BYTES, PROT_READ | PROT_WRITE,
+                        there ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, there ? page->fd : -1, 0);
+
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+int gb_stream_restore(struct gb_object *object, const struct gb_stream_page *roster,
+                      const struct gb_stream_page *front, bool torn)
+{
+    struct gb_stream *stream = calloc(1, sizeof(*stream));
+
+    if (!stream)
+        return GPUBUF_E_NO_MEMORY;
+    object->live.stream = stream;
+    stream->roster_page = *roster;
+    stream->front_page = *front;
+    stream->charge.user = object->owner;
+    stream->torn = torn || !is_page(roster) || (front->id && !is_page(front));
+    stream->roster = map_page(roster);
+    if (!stream->roster || (front->id && !(stream->front = map_page(front))))
+        return GPUBUF_E_NO_MEMORY;
+    if (front->id)
+        charge_pages(&stream->charge, 2);
+    return 0;
+}
+
+int gb_stream_restore_part(struct gb_lease *lease, const struct gb_live_lease *former, int fd)
+{
+    const struct gb_stream_page page = {former->page, fd};
+    struct gb_stream *stream = lease->object->live.stream;
+    int reader = (int)former->reader;
+
+    if (!former->joined)
+        return 0;
+    stream->torn |= !former->write && fd < 0;
+    if (stream->torn ||
+        (former->write ? stream->writer || !stream->front : stream->readers[reader] != NULL)) {
+        end_page(store_of(lease->object), NULL, &page);
+        return 0;
+    }
+    if (!new_part(lease)) {
+        end_page(store_of(lease->object), NULL, &page);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    lease->part->since = former->since;
+    if (former->write) {
+        lease->part->reader = -1;
+        stream->writer = lease;
+    } else {
+        begin_reader(stream, lease, reader, &page);
+    }
+    return 0;
+}
+
+void gb_stream_restored(struct gb_object *object)
+{
+    struct gb_stream *stream = object->live.stream;
+    uint64_t active = 0;
+
+    if (!stream || stream->torn)
+        return;
+    for (unsigned i = 0; i < GB_STREAM_READERS; i++)
+        active |= (uint64_t)(stream->readers[i] != NULL) << i;
+    /* At once, since a writer that goes on looks at it. */
+    stream->roster->active = active;
+    if (stream->front && !stream->writer) {
+        end_writer(stream);
+    } else if (stream->writer) { /* the daemon may have ended after its record, before this */
+        stream->roster->writer = stream->writer->part->since;
+        wake(stream, &stream->roster->writer);
+    }
+    end_unused(object);
 }

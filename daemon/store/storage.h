@@ -113,10 +113,13 @@ struct gb_store {
     void (*drop)(void *arg, struct gb_user *user, int fd);
     void *drop_arg;
     /* Called for the journal when a segment was made, before it is freed, and when a storage has
-       changed; NULL: there is no journal. */
+       changed; and for what else the service manager is to keep, with a number of the segments',
+       until it is not any more (fd -1). NULL: there is no journal. */
     void (*on_segment)(void *arg, struct gb_segment *segment, bool made);
     void (*on_storage)(void *arg, struct gb_storage *storage);
+    void (*on_page)(void *arg, uint64_t id, int fd);
     void *on_change_arg;
+    bool handed_over; /* that is the successor's: what clients share with it stays as it is */
 };
 
 /* Makes a storage without placements, with a place for `room` of them, and without bytes that

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "daemon/base/clock.h"
-#include "daemon/objects/lease.h"
+#include "daemon/objects/stream.h"
 
 static void put_u8(struct gb_writer *writer, unsigned value)
 {
@@ -55,18 +55,40 @@ static bool is_durable(const struct gb_object *object)
     return object->version > 0 && !object->ready && !gb_list_linked(&object->produced.link);
 }
 
-/* The writers of a live object: those that have leases, and those that had before a crash. */
-static void put_writers(struct gb_writer *writer, const struct gb_object *object)
+static void put_lease(struct gb_writer *writer, const struct gb_lease *lease)
 {
+    const struct gb_part *part = lease->part;
+    bool reads = part && part->reader >= 0;
+
+    put_u64(writer, (uint64_t)lease->holder->pid);
+    put_u64(writer, lease->holder->started);
+    put_u64(writer, lease->holder->session);
+    put_u64(writer, lease->holder->user->uid);
+    put_u8(writer, lease->write);
+    put_u8(writer, lease->exclusive);
+    put_u8(writer, part != NULL);
+    put_u8(writer, reads ? (unsigned)part->reader : 0);
+    put_u64(writer, part ? part->since : 0);
+    put_u64(writer, reads ? part->page.id : 0);
+}
+
+/* The leases of those that write a live object or take part in its stream, or did before a crash
+   and may still; and the stream's pages. */
+static void put_live(struct gb_writer *writer, const struct gb_object *object)
+{
+    static const struct gb_stream none = {0};
+    const struct gb_stream *stream = object->live.stream ? object->live.stream : &none;
+
     put_u64(writer, object->live.generation);
-    put_u64(writer, object->live.writers);
-    GB_LIST_EACH(&object->live.writing, const struct gb_lease, lease, of_writing) {
-        put_u64(writer, (uint64_t)lease->holder->pid);
-        put_u64(writer, lease->holder->started);
-        put_u64(writer, lease->holder->session);
-        put_u64(writer, lease->holder->user->uid);
-        put_u8(writer, lease->exclusive);
-    }
+    put_u64(writer, stream->roster_page.id);
+    put_u64(writer, stream->front_page.id);
+    put_u8(writer, stream->torn);
+    put_u64(writer, object->live.writers + gb_stream_readers(stream));
+    GB_LIST_EACH(&object->live.writing, const struct gb_lease, lease, of_writing)
+        put_lease(writer, lease);
+    for (unsigned i = 0; i < GB_STREAM_READERS; i++)
+        if (stream->readers[i])
+            put_lease(writer, stream->readers[i]);
 }
 
 /* `whole`: with its layout. */
@@ -93,7 +115,7 @@ static void put_object(struct gb_writer *writer, const struct gb_object *object,
     put_u64(writer, object->text_ends.brief);
     put_text(writer, object->text, whole ? object->text_length : object->text_ends.brief);
     if (gb_object_is_live(object))
-        put_writers(writer, object);
+        put_live(writer, object);
 }
 
 static void put_places(struct gb_writer *writer, const struct gb_storage *storage)

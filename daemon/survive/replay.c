@@ -8,10 +8,11 @@
 #include "daemon/base/log.h"
 #include "daemon/objects/text.h"
 #include "daemon/survive/state.h"
+#include "proto/stream.h"
 
 #define MODE_BITS 0777u
 #define OBJECT_OCTETS 100u /* the least that an object takes in a record */
-#define WRITER_OCTETS 33u  /* that a writer of a live object does */
+#define LEASE_OCTETS 52u   /* that a lease on a live object does */
 
 /* The last record of a segment or a storage. */
 struct record {
@@ -387,34 +388,54 @@ static int check_text(const struct gb_replayed_storage *storage, struct gb_repla
     return r < 0 && r != GPUBUF_E_NO_MEMORY ? GPUBUF_E_INVALID : r;
 }
 
-static struct gb_live_writer take_writer(struct cursor *cursor)
+static struct gb_live_lease take_lease(struct cursor *cursor)
 {
-    struct gb_live_writer writer = {.pid = (pid_t)take_number(cursor, 8, INT_MAX)};
+    struct gb_live_lease lease = {.pid = (pid_t)take_number(cursor, 8, INT_MAX)};
 
-    writer.started = take_number(cursor, 8, UINT64_MAX);
-    writer.session = take_integer(cursor);
-    writer.uid = take_id(cursor);
-    writer.exclusive = take_bool(cursor);
-    return writer;
+    lease.started = take_number(cursor, 8, UINT64_MAX);
+    lease.session = take_integer(cursor);
+    lease.uid = take_id(cursor);
+    lease.write = take_bool(cursor);
+    lease.exclusive = take_bool(cursor);
+    lease.joined = take_bool(cursor);
+    lease.reader = (unsigned)take_number(cursor, 1, GB_STREAM_READERS - 1);
+    lease.since = (unsigned)take_number(cursor, 8, UINT32_MAX);
+    lease.page = take_ordinal(cursor);
+    return lease;
 }
 
-struct gb_live_writer gb_replay_writer(const struct gb_replayed_object *object, uint64_t i)
+struct gb_live_lease gb_replay_lease(const struct gb_replayed_object *object, uint64_t i)
 {
-    struct cursor cursor = {object->writers + i * WRITER_OCTETS, WRITER_OCTETS, false};
+    struct cursor cursor = {object->leases + i * LEASE_OCTETS, LEASE_OCTETS, false};
 
-    return take_writer(&cursor);
+    return take_lease(&cursor);
 }
 
-static void read_writers(struct gb_replayed_object *object, struct cursor *cursor)
+static void read_live(struct gb_replay *replay, struct gb_replayed_object *object,
+                      struct cursor *cursor)
 {
     object->generation = take_integer(cursor);
-    object->writer_count = take_integer(cursor);
-    object->writers = cursor->at;
-    for (uint64_t i = 0; i < object->writer_count && !cursor->failed; i++)
-        cursor->failed |= take_writer(cursor).pid <= 0;
+    object->roster = take_ordinal(cursor);
+    object->front = take_ordinal(cursor);
+    object->torn = take_bool(cursor);
+    cursor->failed |= object->front && !object->roster;
+    object->lease_count = take_integer(cursor);
+    object->leases = cursor->at;
+    /* The daemon may have died before the header had them. */
+    gb_raise_to(&replay->next_segment, object->roster + 1);
+    gb_raise_to(&replay->next_segment, object->front + 1);
+    for (uint64_t i = 0; i < object->lease_count && !cursor->failed; i++) {
+        struct gb_live_lease lease = take_lease(cursor);
+
+        /* Readers are recorded for their part in the stream alone. */
+        cursor->failed |= lease.pid <= 0 || (!lease.write && (!lease.joined || lease.exclusive)) ||
+                          (lease.joined && (!object->roster || lease.since == 0));
+        gb_raise_to(&replay->next_segment, lease.page + 1);
+    }
 }
 
-static void read_object(struct gb_replayed_object *object, struct cursor *cursor, bool live)
+static void read_object(struct gb_replay *replay, struct gb_replayed_object *object,
+                        struct cursor *cursor, bool live)
 {
     object->version = take_ordinal(cursor);
     object->line = take_ordinal(cursor);
@@ -433,7 +454,7 @@ static void read_object(struct gb_replayed_object *object, struct cursor *cursor
     object->brief_length = (size_t)take_number(cursor, 8, GB_OBJECT_TEXT_MAX);
     object->text = take_text(cursor, &object->text_length);
     if (live)
-        read_writers(object, cursor);
+        read_live(replay, object, cursor);
 }
 
 static int check_object(const struct gb_replayed_storage *storage,
@@ -466,7 +487,7 @@ static int read_objects(struct gb_replay *replay, struct gb_replayed_storage *st
         struct gb_replayed_object *object = &storage->objects[storage->object_count];
         int r;
 
-        read_object(object, cursor, storage->key.live);
+        read_object(replay, object, cursor, storage->key.live);
         if (cursor->failed)
             return gb_fail(why, GPUBUF_E_INVALID, "one of its objects is malformed");
         gb_raise_to(&replay->next_version, object->version + 1);

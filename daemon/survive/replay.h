@@ -48,8 +48,11 @@ struct gb_replayed_object {
     const char *name, *text;
     size_t name_length, text_length, brief_length;
     uint64_t first_segment, first_offset; /* of its first buffer, by the layout */
-    uint64_t generation, writer_count;    /* of a live one */
-    const unsigned char *writers;         /* for gb_replay_writer() */
+    /* Of a live one. */
+    uint64_t generation, lease_count;
+    const unsigned char *leases; /* for gb_replay_lease() */
+    uint64_t roster, front;      /* pages of its stream; 0: none */
+    bool torn;                   /* that is */
 };
 
 struct gb_replayed_storage {
@@ -96,8 +99,8 @@ int gb_replay_read(struct gb_replay *replay, struct gb_journal *journal, int fd,
                    struct gb_device **devices, unsigned device_count, struct gb_error *error);
 void gb_replay_end(struct gb_replay *replay);
 
-/* The i-th writer of a live object. */
-struct gb_live_writer gb_replay_writer(const struct gb_replayed_object *object, uint64_t i);
+/* The i-th lease on a live object. */
+struct gb_live_lease gb_replay_lease(const struct gb_replayed_object *object, uint64_t i);
 /* The record of a storage as it was written. */
 const void *gb_replay_record(const struct gb_replay *replay, uint64_t number, size_t *length);
 /* The segment with that id; NULL if the journal has none. */

@@ -18,6 +18,7 @@
 #include "daemon/base/failpoint.h"
 #include "daemon/base/log.h"
 #include "daemon/objects/orphan_writer.h"
+#include "daemon/objects/stream.h"
 #include "daemon/objects/text.h"
 #include "daemon/spill/tiers.h"
 #include "daemon/store/store.h"
@@ -517,18 +518,45 @@ static struct gb_object *make_object(struct restoring *restoring,
     return NULL;
 }
 
-/* Those who wrote the object may do so still: its clients come back for their leases. */
-static int restore_writers(struct restoring *restoring, const struct gb_replayed_object *replayed,
-                           struct gb_object *object)
+/* A page of a stream, as the manager has handed it over. */
+static struct gb_stream_page take_page(struct restoring *restoring, uint64_t id)
 {
-    int r = 0;
+    struct gb_stream_page page = {id, -1};
+    char name[24];
 
-    for (uint64_t i = 0; i < replayed->writer_count && r == 0; i++) {
-        struct gb_live_writer writer = gb_replay_writer(replayed, i);
+    gb_state_segment_name(id, name);
+    if (id)
+        page.fd = gb_notify_take(restoring->state->notify, name);
+    return page;
+}
 
-        r = gb_orphan_writer_restore(restoring->state->registry, &writer, object,
-                                     restoring->now_ms);
+static int restore_stream(struct restoring *restoring, const struct gb_replayed_object *replayed,
+                          struct gb_object *object)
+{
+    const struct gb_stream_page roster = take_page(restoring, replayed->roster);
+    const struct gb_stream_page front = take_page(restoring, replayed->front);
+
+    return replayed->roster ? gb_stream_restore(object, &roster, &front, replayed->torn) : 0;
+}
+
+/* Those who wrote the object, or took part in its stream, may do so still: its clients come back
+   for their leases. */
+static int restore_leases(struct restoring *restoring, const struct gb_replayed_object *replayed,
+                          struct gb_object *object)
+{
+    int r = restore_stream(restoring, replayed, object);
+
+    for (uint64_t i = 0; i < replayed->lease_count && r == 0; i++) {
+        struct gb_live_lease former = gb_replay_lease(replayed, i);
+        struct gb_lease *lease = NULL;
+
+        r = gb_orphan_writer_restore(restoring->state->registry, &former, object, restoring->now_ms,
+                                     &lease);
+        if (lease)
+            r = gb_stream_restore_part(lease, &former, take_page(restoring, former.page).fd);
     }
+    if (r == 0)
+        gb_stream_restored(object);
     return r;
 }
 
@@ -538,7 +566,7 @@ static int restore_object(struct restoring *restoring, const struct gb_replayed_
     struct gb_object *object = make_object(restoring, replayed, storage);
     int64_t left = replayed->expires_ms - restoring->wall_ms;
 
-    if (!object || restore_writers(restoring, replayed, object) < 0)
+    if (!object || restore_leases(restoring, replayed, object) < 0)
         return GPUBUF_E_NO_MEMORY;
     /* More than the whole time to live can only be left if the wall clock was set back. */
     if (left > replayed->ttl_ms)
@@ -704,9 +732,19 @@ static int compare_objects(const void *a, const void *b)
 
 /* ---- all of it ---- */
 
+static bool is_live_as_recorded(const struct gb_replayed_object *recorded,
+                                const struct gb_object *object)
+{
+    const struct gb_stream *stream = object->live.stream;
+
+    return recorded->lease_count == object->live.writers + gb_stream_readers(stream) &&
+           recorded->torn == (stream && stream->torn) &&
+           (recorded->roster != 0) == (stream != NULL);
+}
+
 /* Whether the restored storage is as its record says. It is not if a copy could not be restored; or
    if the daemon died before an object lost its name to a later version, so that two records had the
-   name. */
+   name; or if some that had leases on a live one have ended. */
 static bool is_as_recorded(const struct gb_replayed_storage *replayed)
 {
     const struct gb_replayed_object *recorded = replayed->objects;
@@ -717,7 +755,7 @@ static bool is_as_recorded(const struct gb_replayed_storage *replayed)
         if (replayed->copies[i].there && !replayed->storage->copies[i])
             return false;
     GB_LIST_EACH(&replayed->storage->objects, struct gb_object, object, of_storage)
-        if (object->named != recorded++->named)
+        if (object->named != recorded->named || !is_live_as_recorded(recorded++, object))
             return false;
     return true;
 }

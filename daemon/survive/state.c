@@ -251,12 +251,26 @@ static void on_storage(void *arg, struct gb_storage *storage)
     write_storage(state, &state->journal, storage);
 }
 
+static void on_page(void *arg, uint64_t id, int fd)
+{
+    struct gb_state *state = arg;
+    char name[24];
+
+    gb_state_segment_name(id, name);
+    if (fd >= 0)
+        keep(state, name, fd);
+    else
+        gb_state_forget(state, name);
+}
+
 void gb_state_attach(struct gb_state *state)
 {
     struct gb_store *store = state->registry->store;
 
     store->on_segment = on_segment;
     store->on_storage = on_storage;
+    store->on_page = on_page;
+    store->handed_over = false;
     store->on_change_arg = state;
 }
 
@@ -477,6 +491,7 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
     if (!notify || notify->socket < 0)
         return 0;
     state->notify = notify;
+    registry->store->handed_over = true; /* until it is this daemon's */
     r = find_journal(notify, &found, error);
     if (r < 0)
         return r;
@@ -683,8 +698,10 @@ void gb_state_hand_over(struct gb_state *state)
         (void)gb_notify_settle(state->notify, HAND_OVER_MS);
     store->on_segment = NULL;
     store->on_storage = NULL;
+    store->on_page = NULL;
+    store->handed_over = state->notify && !state->failed;
     for (int i = 0; i < GB_TIERS; i++)
-        state->spill->tiers[i].handed_over = state->notify && !state->failed;
+        state->spill->tiers[i].handed_over = store->handed_over;
 }
 
 bool gb_state_is_kept(const struct gb_state *state)

@@ -37,12 +37,26 @@ static void nap(uint64_t ns)
     nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
 }
 
+/* The daemon may be killed, too, and then takes its time. */
+static struct gpubuf_client *connect_patiently(void)
+{
+    const struct gpubuf_connect_options options = {.size = sizeof(options),
+                                                   .path = socket_path,
+                                                   .timeout_ms = 60000,
+                                                   .answer_timeout_ms = 60000,
+                                                   .resume_ms = 60000};
+    struct gpubuf_client *client;
+
+    check(NULL, gpubuf_connect(&client, &options), "connect");
+    return client;
+}
+
 static void write_frames(void)
 {
     const struct gpubuf_stream_options options = {
         .size = sizeof(options), .slots = SLOTS, .wait_ms = 60000, .device = "host"};
     const uint64_t shape[] = {WORDS};
-    struct gpubuf_client *client = connect_to(socket_path);
+    struct gpubuf_client *client = connect_patiently();
     struct gpubuf_stream *stream;
     struct gpubuf_frame frame;
 
@@ -83,7 +97,7 @@ static void read_frames(unsigned reader)
                                                   .each = each,
                                                   .waits = lives,
                                                   .lag = each ? LAG : 0};
-    struct gpubuf_client *client = connect_to(socket_path);
+    struct gpubuf_client *client = connect_patiently();
     struct gpubuf_stream *stream;
     struct gpubuf_frame frame;
     uint64_t last = 0, random = (uint64_t)getpid();

@@ -250,6 +250,10 @@ proctype writer(byte w)
     od;
     dead:
     atomic { flush_writer(); over = w }
+#ifdef FORGOTTEN
+    /* A successor of the daemon that knows of nobody. */
+    atomic { takes_part[NEWEST] = false; takes_part[EACH] = false }
+#endif
     if
     :: w == 1 -> run writer(2)
     :: else

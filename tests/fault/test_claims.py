@@ -1,5 +1,5 @@
-"""A claim on live memory when the daemon ends: it stays with the process that has it until that process has ended,
-whatever the next daemon lacks."""
+"""A claim on live memory, and a part in a stream, when the daemon ends: it stays with the process that has it until that
+process has ended, whatever the next daemon lacks."""
 
 import contextlib
 import errno
@@ -11,6 +11,7 @@ import pytest
 from child import Child
 from peer import Closed, Peer, RpcError, bytes_layout, wait_until
 from restarts import supervised  # noqa: F401
+from test_stream import end_daemon, make, read, roster, write
 
 pytestmark = pytest.mark.host_only("the driver's own memory does not outlive it by itself")
 FOR_EVER = 1 << 40
@@ -155,6 +156,7 @@ def has_all(daemon, contents, holder):
                 assert opened.read() == data
                 opened.release()
             peer.call("move", name=name)
+            peer.call("release", lease=read(peer)[0])
             assert held_by(peer, 1) == {holder}
             return peer.call("stats")["handover"] == "kept"
         except (Closed, OSError):
@@ -168,12 +170,17 @@ def has_all(daemon, contents, holder):
                                          ("truncate", errno.ENOSPC), ("pwrite", errno.ENOSPC), ("map", errno.ENOMEM)])
 # RELIABILITY.md: The kernel says no 6
 def test_no_failure_of_a_start_costs_an_object(supervised, shim, place, call, error):  # noqa: F811
-    """Whatever call fails while a successor starts, it starts, or another one does: with every object and claim."""
+    """Whatever call fails while a successor starts, it starts, or another one does: with every object, claim, and part in a
+    stream."""
     contents = {"small": b"small", "large": b"large" * 1000000, "spilled": b"spilled" * 1000}
     daemon = supervised("--tier", f"disk:64M:{place}", "--grace", "1", env=shim.environment())
     with Peer(daemon.path) as peer:
         for name, data in contents.items():
             peer.put(name, data)
+    taking_part = daemon.connect()
+    make(taking_part)
+    read(taking_part)
+    write(taking_part)
     holder = Child(daemon.path, claimer(1))
     skip, failed = 0, True
     try:
@@ -181,6 +188,7 @@ def test_no_failure_of_a_start_costs_an_object(supervised, shim, place, call, er
             wait_until(lambda: has_all(daemon, contents, (holder.pid, True, skip > 0)))
             shim.fail(call, error, 1, skip)
             daemon.crash()
+            assert roster(taking_part)[::3] == ([0], 0)
             failed = shim.failed(call) > 0
             shim.fail(call, error, 0)
             skip += 1
@@ -188,3 +196,32 @@ def test_no_failure_of_a_start_costs_an_object(supervised, shim, place, call, er
     finally:
         holder.kill()
     assert skip > 1
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP])
+@pytest.mark.parametrize("case", ["files", "pidfd"])
+# RELIABILITY.md: The daemon ends 28
+def test_a_part_in_a_stream_outlives_the_daemon(supervised, shim, case, how):  # noqa: F811
+    """Two ends in a row. Its slots are kept from the writer whatever the successor lacks, although nothing may tell when
+    its process ends, and come back when it has."""
+    daemon = supervised(env=shim.environment(), **few_files(128))
+    author = daemon.connect()
+    make(author)
+    write(author)
+    readers = [Child(daemon.path, lambda peer: read(peer)[1]["reader"]) for _ in range(3)]
+    CASES[case][2](daemon, shim)
+    os.kill(readers[0].pid, signal.SIGSTOP)
+    readers[1].kill()
+    for _ in range(2):
+        if case == "files":  # the supervisor's limit is its daemons'
+            resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (40, 128))
+        end_daemon(daemon, how)
+    wait_until(lambda: roster(author)[0] == [0, 2])
+    readers[2].kill()
+    wait_until(lambda: roster(author)[0] == [0])
+    if case == "pidfd":  # there is room for another
+        assert read(daemon.connect())[1]["reader"] == 1
+        wait_until(lambda: roster(author)[0] == [0, 1])
+    readers[0].kill()
+    wait_until(lambda: roster(author)[0] == [1] * (case == "pidfd"))
+    assert (shim.failed("pidfd") > 0) == (case == "pidfd")

@@ -202,13 +202,20 @@ HELD = {
     "No frame is torn": {RING: "test_kills", TAKES_PART: "test_kills", MODEL: "test_every_order test_no_step_is_needless"},
     "tells the writer at every half of its lag": {MODEL: "test_who_sleeps_is_woken", STREAMS: "test_each"},
     "nobody waits for it longer than the writer's `timeout`, once": {STREAMS: "test_a_stopped_reader"},
-    "keeps it until the daemon's next turn": {TAKES_PART: "test_the_dead_do_not_take_part"},
+    "It takes part until it closes the stream": {
+        TAKES_PART: "test_a_successor_has_the_same_pages test_the_dead_do_not_take_part",
+        EXCESS: "test_a_part_in_a_deleted_stream_ends"},
+    "interrupts no stream": {STREAM: "test_held_over_a_restart"},
+    "go on meanwhile, and with its successor": {
+        STREAM: "test_held_over_a_restart", "fault/test_claims.py": "test_a_part_in_a_stream_outlives_the_daemon",
+        "integration/test_failpoints.py": "test_joining_at_failpoints"},
+    "Its memory is not used again": {STREAM: "test_another_daemon"},
     "A reader that lies harms itself": "Of a stream, a reader that lies costs others no more than one that",
     "By them others learn up to 100 ms late": "Of a stream, a reader that lies costs others no more than one that",
     "A writer that lies harms what its readers are shown": {RING: "test_writer_lies test_writer_rings_in_vain"},
     "`mode` says who may read, as of any object": {LIVE: "test_rights"},
     "A child of `fork` takes no part": {STREAM: "test_child_of_fork"},
-    "If the daemon dies, those that take part go on": {STREAM: "test_another_daemon test_waiting_for_the_dead"},
+    "a stream ends with the daemon": {STREAM: "test_another_daemon test_waiting_for_the_dead"},
     "no frame was torn, and none missed": "No frame is torn",
     # under "On a GPU"
     "take them as they take arrays": {STREAMS: "test_gpu"},

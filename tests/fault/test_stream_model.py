@@ -51,6 +51,7 @@ def test_both_readers(tmp_path):
         (NEWEST, "NO_WRITER_FENCE"),
         (NEWEST, "NO_LOOK"),
         (NEWEST, "NO_WRITER_CHECK"),
+        (NEWEST, "FORGOTTEN"),
         (EACH, "NO_WAIT"),
     ],
 )

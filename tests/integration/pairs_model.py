@@ -115,6 +115,11 @@ class Lease:
     def in_use(self):
         return not (self.parked or self.cached)
 
+    @property
+    def stays(self):
+        """Whether it outlives its session, for as long as its process lives."""
+        return (self.write and self.version.live) or self.part is not None
+
 
 class Stream:
     """The writer and the readers that take part."""
@@ -255,7 +260,7 @@ class Model:
         self.forget(version)
 
     def park(self, lease):
-        if lease.write:
+        if lease.write or lease.part is not None:
             raise Refused("busy")
         if lease.parked:
             return
@@ -276,14 +281,14 @@ class Model:
         for waiting in self.waiting.values():
             waiting[:] = [one for one in waiting if one[0] is not client]
         for lease in list(client.leases.values()):
-            if lease.write and lease.version.live and not process_is_over:
+            if lease.stays and not process_is_over:
                 lease.left = True
                 del client.leases[lease.ident]
             else:
                 self.end_lease(lease)
 
     def end_process(self, pid):
-        """It writes nothing any more."""
+        """It writes nothing, and takes part in nothing, any more."""
         for version in list(self.versions):
             for lease in [one for one in version.leases if one.left and one.client.pid == pid]:
                 self.end_lease(lease)
@@ -445,13 +450,11 @@ class Model:
             storage.was_held = storage.held
         for version in list(self.versions):
             for lease in list(version.leases):
-                self.leave_stream(lease)
-                if lease.write and version.live:
+                if lease.stays:
                     lease.left = True
                 else:
                     version.leases.remove(lease)
                 lease.client.leases.pop(lease.ident, None)
-            version.stream = None
             if not version.number:
                 self.versions.remove(version)
                 version.storage.versions.remove(version)

@@ -105,13 +105,13 @@ def supervised(directory, daemon_factory):
 
 @pytest.fixture
 def releasing(daemon_factory):
-    """A daemon. This process counts as a writer of what it has not released for as long as it lives, so it is released
-    after the test."""
+    """A daemon. This process writes, and takes part in streams, for as long as it lives and has not released that, so
+    it is released after the test."""
     one = daemon_factory()
     yield one
     for peer in one.peers:
         with contextlib.suppress(RpcError, Closed):  # leases of the other peers are none of its own
-            leases = [held["lease"] for held in peer.call("leases")["leases"] if held["access"] == "rw"]
+            leases = [held["lease"] for held in peer.call("leases")["leases"] if held["access"] == "rw" or "stream" in held]
             peer.call("release", leases=leases)
 
 

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from child import Child
 from peer import bytes_layout
 from test_charges import A, B, C, account, adds_up, refused
 
@@ -64,6 +65,28 @@ def test_a_reader_past_its_quota_does_not_keep_a_device(daemon_factory):
     assert ended(a) == 1
     again = daemon.connect_as(B, B)
     assert account(again, B)["used"] == account(again, B)["held"] == 0 and adds_up(daemon)
+
+
+# RELIABILITY.md: Users among themselves 11
+def test_a_part_in_a_deleted_stream_ends(daemon_factory):
+    """Its process lives, and has hung up or not: seven streams by a reader with a quota of one make room."""
+    daemon = daemon_factory("--quota", "default:bytes=8M", "--quota", f"{A}:bytes=60M", "--limit", "unmap_ms=300")
+    a = daemon.connect_as(A, A)
+    for i in range(7):
+        layout = {"kind": "array", "dtype": "uint8", "shape": [8, MIB]}
+        a.call("release", lease=a.call("create", name=f"held/{i}", layout=layout, live=True, mode="0644")["lease"])
+    a.unmap()
+
+    def join(peer):
+        for i in range(7):
+            peer.call("join", lease=peer.call("open", name=f"held/{i}")["lease"])
+
+    b = Child(daemon.path, join, uid=B, gid=B)
+    a.call("delete", names=[f"held/{i}" for i in range(7)])
+    assert account(a, A)["nameless"] == 0
+    a.create_object("a", bytes_layout(32 * MIB), wait_ms=60000)
+    assert ended(a) == 1
+    b.kill()
 
 
 @pytest.mark.parametrize("lacks", ["device", "tier", "move"])

@@ -10,6 +10,7 @@ import pytest
 from child import Child
 from peer import Closed, Peer, wait_until
 from restarts import Supervised, register
+from test_stream import make, pages, read, resume, roster
 
 sys.path.insert(0, str(device.ROOT / "tests" / "soak"))
 
@@ -228,6 +229,49 @@ def test_coming_back_at_failpoints(dying):
     lease = back.call("hello", protocol=1, resume=resume)["resumed"][0]
     back.call("release", lease=lease)
     assert back.call("open", name="pool", access="write", exclusive=True)["generation"] > held["generation"]
+
+
+JOINING = ("STORE_BEGIN", "STORE_DONE", "UNSTORE_BEGIN", "UNSTORE_DONE", *(one for one in WRITING if one.startswith("APPEND")))
+
+
+@pytest.mark.host_only("the driver's own memory does not outlive it by itself")
+@pytest.mark.parametrize("who", ["writer", "reader"])
+# RELIABILITY.md: The daemon ends 28
+def test_joining_at_failpoints(dying, who):
+    """The daemon dies as somebody joins a stream, and as they leave. One that comes back takes part by the numbers and
+    pages that the others are told, and a reader from before is still there."""
+    one = dying()
+    peer = one.daemon.connect()
+    make(peer, slots=16)
+    stays = read(peer)[1]["reader"]
+    version = peer.call("stat", name="cam0")["object"]["version"]
+    how = {"access": "write", "exclusive": True, "wait_ms": 60000} if who == "writer" else {}
+    for point in (point for point in JOINING for _ in range(2)):  # the second time it is an earlier one's stream
+        peer = one.daemon.connect()
+        hello = peer.call("hello", protocol=1)
+        lease = peer.call("open", name="cam0", **how)["lease"]
+        peer.hello, fired = hello, one.points.fired()
+        with one.armed(point), contextlib.suppress(Closed, ConnectionError):
+            peer.call("join", lease=lease)
+        if one.points.fired() > fired:
+            part = {"write": True} if who == "writer" else {"reader": stays + 1}
+            peer, (lease,) = resume(one.daemon, hello, {"name": "cam0", "version": version, **part})
+        if not lease:  # it had no part yet
+            lease = peer.call("open", name="cam0", **how)["lease"]
+        told = peer.call("join", lease=lease)
+        assert roster(peer)[0] == [stays] + [stays + 1] * (who == "reader"), point
+        assert told["writer"] == roster(peer)[2]
+        if who == "writer":
+            assert [claim["reader"] for claim in told["claims"]] == [stays]
+            other = one.daemon.connect()
+            reads, seen = read(other)
+            assert seen["writer"] == told["writer"] > roster(peer)[3] and pages(other)["front"] == pages(peer)["page"]
+            other.call("release", lease=reads)
+        with one.armed(point), contextlib.suppress(Closed, ConnectionError):
+            peer.call("release", lease=lease)
+        peer.close()
+        resume(one.daemon, peer.hello)  # what was released in vain ends
+    assert one.points.fired() > len(JOINING)
 
 
 def tick(peer):

@@ -1,25 +1,29 @@
 """join: who takes part in a stream, and the pages by which they do."""
 
+import contextlib
 import ctypes
 import fcntl
 import mmap
 import os
 import platform
 import resource
+import signal
 import struct
 import subprocess
 import threading
+import time
 
 import pytest
 
 from child import Child
 from conftest import BUILD, skip_without_root
 from peer import RpcError, wait_until
+from restarts import Kept, supervised  # noqa: F401  (a fixture)
 from restarts import releasing as daemon  # noqa: F401  (a fixture)
 
 PAGE = 16384
 F_GET_SEALS = 1034
-SHRINK, GROW, FUTURE_WRITE = 0x2, 0x4, 0x10
+SHRINK, GROW = 0x2, 0x4
 
 
 def make(peer, name="cam0", slots=8, **params):
@@ -92,9 +96,9 @@ def test_each_page_has_one_writer(daemon):
         assert can(peer.joined["page"], both)
         for name in others:
             assert can(peer.joined[name], mmap.PROT_READ) and not can(peer.joined[name], both)
-        for name, fd in peer.joined.items():
+        for fd in peer.joined.values():
             seals = fcntl.fcntl(fd, F_GET_SEALS)
-            assert seals & SHRINK and seals & GROW and bool(seals & FUTURE_WRITE) == (name == "roster")
+            assert seals & SHRINK and seals & GROW
             with pytest.raises(OSError):
                 os.ftruncate(fd, 0)
     # The pages are those of the others.
@@ -174,6 +178,34 @@ def test_what_is_open(daemon):
     assert read(peer)[1]["writer"] == 1  # its last frames are there
 
 
+@pytest.mark.parametrize("sessions", [1, 2])  # an odd and an even number of descriptors are left
+def test_a_refused_join_leaves_nothing(daemon_factory, sessions):
+    """There are no descriptors for its answer: the stream has had no writer then, and keeps no pages."""
+    daemon = daemon_factory("--limit", "user_sessions=100",
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)))
+    peer, *_ = [daemon.connect() for _ in range(sessions)]
+    leases, kind = [], None
+
+    def state(i):
+        return peer.call("stat", name=f"cam{i}")["object"].get("stream"), peer.call("stats")["descriptors"]["open"]
+
+    for i in range(64):
+        make(peer, f"cam{i}")
+        for _ in range(i % 3):
+            with contextlib.suppress(RpcError):
+                leases.append(read(peer, f"cam{i}")[0])
+        leases.append(peer.call("open", name=f"cam{i}", access="write", exclusive=True)["lease"])
+        before = state(i)
+        try:
+            peer.call("join", lease=leases[-1])
+        except RpcError as refused:
+            kind = refused.kind
+            assert state(i) == before
+            break
+    assert kind == "limit"
+    peer.call("release", leases=leases)
+
+
 @pytest.mark.root
 def test_others_open_no_more_than_there_is(daemon_factory):
     """Writers that may write another's objects fill the daemon's descriptors no more than their owner could."""
@@ -211,7 +243,17 @@ def test_what_is_refused(daemon):
     peer.error("unsupported", "join", lease=peer.call("open", name="wide")["lease"])
     peer.error("stale", "join", lease=99)
     lease, _ = write(peer)
-    assert "page" not in peer.call("join", lease=lease)
+    assert "page" not in peer.call("join", lease=lease, since=0)
+    assert "page" in peer.call("join", lease=lease)  # as for whoever has lost the first answer
+    peer.call("hello", protocol=1, cache=True)
+    reads = peer.call("open", name="cam0")
+    peer.call("cache", leases=[reads["lease"]])
+    peer.call("join", lease=reads["lease"])
+    peer.error("busy", "release", lease=reads["lease"], park=True)  # it would keep its slots
+    peer.error("busy", "cache", leases=[reads["lease"]])
+    parked = peer.call("open", name="cam0")["lease"]
+    peer.call("release", lease=parked, park=True)
+    peer.error("busy", "join", lease=parked)
 
 
 def test_the_dead_do_not_take_part(daemon):
@@ -228,6 +270,120 @@ def test_the_dead_do_not_take_part(daemon):
     successor = daemon.connect()
     _, told = write(successor, wait_ms=60000)
     assert told["writer"] == 2 and [claim["reader"] for claim in told["claims"]] == [0]
+
+
+def pages(peer):
+    """The pages that this peer was sent last, by what the kernel knows them by."""
+    return {name: os.fstat(fd).st_ino for name, fd in peer.joined.items()}
+
+
+def end_daemon(daemon, how):
+    """The daemon is killed, or hands over; returns when its successor serves."""
+    before = daemon.child
+    os.kill(before, how)
+    daemon.wait_for_another(before)
+
+
+def resume(daemon, hello, *objects):
+    """A session that comes back for leases: (it, the leases)."""
+    back = daemon.connect()
+    told = back.call("hello", protocol=1, resume={
+        "instance": hello["instance"], "session": hello["session"], "objects": list(objects)})
+    back.hello = {**hello, "session": told["session"]}
+    return back, told["resumed"]
+
+
+# RELIABILITY.md: The daemon ends 28
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP])
+def test_a_successor_has_the_same_pages(supervised, how):  # noqa: F811
+    """Whoever takes part goes on with the pages that it has, and who has ended meanwhile takes part no more."""
+    daemon = supervised()
+    author, reader = daemon.connect(), daemon.connect()
+    hellos = [peer.call("hello", protocol=1) for peer in (author, reader)]
+    make(author, slots=16)
+    mine, _ = write(author)
+    version = author.call("stat", name="cam0")["object"]["version"]
+    read(reader, hold=2, lag=3)
+    stopped, dead = [Child(daemon.path, lambda peer: read(peer)[1]["reader"]) for _ in range(2)]
+    author.call("join", lease=mine)
+    before, was = pages(author), roster(author)
+    assert was[0] == [0, 1, 2] and (stopped.result, dead.result) == (1, 2)
+    claims = {name: inode for name, inode in before.items() if isinstance(name, int)}
+    os.pwrite(reader.joined["page"], b"held", 0)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    dead.kill()
+    end_daemon(daemon, how)
+    wait_until(lambda: roster(author)[0] == [0, 1])  # the page that it has had all the time
+    one = {"name": "cam0", "version": version}
+    author, (lease,) = resume(daemon, hellos[0], {**one, "write": True})
+    told = author.call("join", lease=lease)
+    assert pages(author) == {"page": before["page"], "roster": before["roster"], 0: claims[0], 1: claims[1]}
+    assert (told["writer"], told["epoch"]) == (1, 3) and os.pread(author.joined[0], 4, 0) == b"held"
+    assert roster(author)[1:] == was[1:]
+    reader, leases = resume(daemon, hellos[1], {**one, "reader": 2}, {**one, "reader": 0}, {**one, "reader": 0})
+    assert leases[0] is None and leases[1] and leases[2] is None
+    reader.call("join", lease=leases[1], since=0)
+    assert pages(reader) == {"front": before["page"]}
+    _, joined = read(daemon.connect())
+    assert joined["reader"] == 2 and roster(author)[:2] == ([0, 1, 2], 4)
+    # Another writer is given the claims of all, too.
+    author.call("release", lease=lease)
+    other = daemon.connect()
+    assert [claim["reader"] for claim in write(other)[1]["claims"]] == [0, 1, 2]
+    assert pages(other)[1] == claims[1] and roster(other)[2:4] == (2, 1)
+    os.kill(stopped.pid, signal.SIGCONT)
+    stopped.kill()
+    reader.call("release", lease=leases[1])
+    wait_until(lambda: roster(other)[0] == [2])
+
+
+def test_what_a_reader_does_not_come_back_for_ends(supervised):  # noqa: F811
+    daemon = supervised()
+    peer = daemon.connect()
+    hello = peer.call("hello", protocol=1)
+    make(peer)
+    for _ in range(2):
+        read(peer)
+    end_daemon(daemon, signal.SIGKILL)
+    version = daemon.connect().call("stat", name="cam0")["object"]["version"]
+    back, leases = resume(daemon, hello, {"name": "cam0", "version": version, "reader": 1})
+    assert leases[0] and back.call("stat", name="cam0")["object"]["stream"]["readers"] == 1
+    # An answer that nobody read takes nothing away.
+    hello = {**hello, "session": back.call("hello", protocol=1, resume={
+        "instance": hello["instance"], "objects": []})["session"]}
+    back.close()
+    back, leases = resume(daemon, hello, {"name": "cam0", "version": version, "reader": 1})
+    assert leases[0]
+    back.call("release", lease=leases[0])
+    assert "stream" not in back.call("stat", name="cam0")["object"]  # nobody has ever written it
+
+
+@pytest.mark.parametrize("lost", ["roster", "front", "claim"])
+def test_a_page_that_is_not_handed_over(directory, lost):
+    """Nobody can tell what its readers hold: so nobody can join, before it is made anew."""
+    kept = Kept(directory)
+    try:
+        peer = kept.start()
+        make(peer)
+        write(peer)
+        read(peer)
+        peer.call("stats")
+        kept.crash()
+        mine = [fd for name, fd in kept.fds if name.startswith("s") and os.fstat(fd).st_size == PAGE]
+        gone = dict(zip(["roster", "front", "claim"], mine, strict=True))[lost]
+        kept.fds = [one for one in kept.fds if one[1] != gone]
+        os.close(gone)
+        for _ in range(2):
+            peer = kept.start()
+            lease = peer.call("open", name="cam0")["lease"]
+            assert "delete it" in str(peer.error("stale", "join", lease=lease))
+            kept.crash()
+        peer = kept.start()
+        peer.call("delete", name="cam0")
+        make(peer)
+        read(peer)
+    finally:
+        kept.close()
 
 
 LIBC = ctypes.CDLL(None)
@@ -300,8 +456,15 @@ def test_a_crowd_costs_the_daemon_one_wake(daemon, word):
 
 
 @pytest.mark.hunt
-def test_kills(daemon_factory):
-    """Readers and writers are killed at any moment: no frame is torn, and readers that are waited for miss none."""
-    daemon = daemon_factory(device="host:64M")  # where the program's frames lie
-    frames = os.environ.get("GPUBUF_FRAMES", "500000")
-    subprocess.run([BUILD / "tests/bench/bench_stream_kills", daemon.path, frames, "64"], check=True, timeout=1600)
+@pytest.mark.parametrize("how", [None, signal.SIGKILL, signal.SIGHUP])
+def test_kills(supervised, how):  # noqa: F811
+    """Readers and writers are killed at any moment, and the daemon, too: no frame is torn, and readers that are waited for
+    miss none."""
+    daemon = supervised(device="host:64M")  # where the program's frames lie
+    frames = os.environ.get("GPUBUF_FRAMES", "500000" if how is None else "200000")
+    with subprocess.Popen([BUILD / "tests/bench/bench_stream_kills", daemon.path, frames, "64"]) as process:
+        while process.poll() is None:
+            time.sleep(0.3)
+            if how is not None and process.poll() is None:
+                end_daemon(daemon, how)
+        assert process.returncode == 0

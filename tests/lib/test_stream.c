@@ -1,5 +1,6 @@
 /* Streams by the library: who writes, who reads, how they end, and what is refused. */
 #include <stdatomic.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -269,7 +270,7 @@ TEST(test_another_daemon)
     CLIENT *client = connect_client();
     struct gpubuf_stream *stream = create(client, 8),
                          *reader = open_with(client, (struct gpubuf_stream_options){.hold = 1});
-    struct gpubuf_frame frame;
+    struct gpubuf_frame frame, next;
 
     publish(client, stream);
     kill_daemon();
@@ -277,8 +278,13 @@ TEST(test_another_daemon)
     read_frame(client, reader, &frame);
     start_daemon_again();
     ok(client, gpubuf_call(client, "stats", NULL, -1, NULL));
-    fails(client, GPUBUF_E_STALE, gpubuf_stream_read(reader, -1, &frame));
-    fails(client, GPUBUF_E_STALE, gpubuf_stream_next(stream, 0, &frame));
+    fails(client, GPUBUF_E_STALE, gpubuf_stream_read(reader, -1, &next));
+    fails(client, GPUBUF_E_STALE, gpubuf_stream_next(stream, 0, &next));
+    struct gpubuf_stream *anew = create(client, 8);
+    for (unsigned i = 0; i < 20; i++)
+        publish(client, anew);
+    assert_true(is_whole(&frame)); /* as it was held */
+    gpubuf_stream_close(anew);
     gpubuf_stream_close(reader);
     gpubuf_stream_close(stream);
 }
@@ -323,6 +329,145 @@ static void *wait_for_reader(void *arg)
 
     r = gpubuf_stream_next(arg, -1, &frame);
     return &r;
+}
+
+/* ---- a daemon that is followed by another ---- */
+
+struct hands {
+    _Atomic uint64_t published;
+    _Atomic bool held, enough, torn, done;
+};
+
+static struct hands *hands;
+
+static void write_on(void)
+{
+    struct gpubuf_client *client = connect_client();
+    struct gpubuf_stream *stream = create(client, 6);
+    const struct timespec pause = {.tv_nsec = 200000};
+
+    while (!hands->done) {
+        publish(client, stream);
+        hands->published++;
+        (void)nanosleep(&pause, NULL);
+    }
+    gpubuf_stream_close(stream);
+    gpubuf_disconnect(client);
+}
+
+/* Holds a frame until there is enough, then reads on. */
+static void hold_on(void)
+{
+    struct gpubuf_client *client = connect_client();
+    struct gpubuf_stream *stream =
+        open_with(client, (struct gpubuf_stream_options){.hold = 2, .wait_ms = 60000});
+    struct gpubuf_frame frame, next;
+
+    read_frame(client, stream, &frame);
+    hands->held = true;
+    while (!hands->enough) {
+        const struct timespec pause = {.tv_nsec = 1000000};
+
+        hands->torn |= !is_whole(&frame);
+        (void)nanosleep(&pause, NULL);
+    }
+    hands->torn |= !is_whole(&frame);
+    read_frame(client, stream, &next);
+    assert_true(next.number > frame.number);
+    hands->done = true;
+    gpubuf_stream_close(stream);
+    gpubuf_disconnect(client);
+}
+
+static pid_t begin_process(void (*work)(void))
+{
+    pid_t pid = fork();
+
+    if (pid > 0)
+        return pid;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    work();
+    _exit(0);
+}
+
+static bool is_held(void *arg)
+{
+    return hands->held;
+}
+
+static bool are_published(void *arg)
+{
+    return hands->published >= *(const uint64_t *)arg;
+}
+
+static void await_successor(pid_t daemon)
+{
+    while (daemon_child() == daemon)
+        sched_yield();
+    gpubuf_disconnect(connect_client());
+}
+
+/* A frame that a reader holds does not change while the daemon is killed, or replaced, twice in a
+   row, and another one serves: the writer goes on, or ends with it and another one comes; the
+   reader may be stopped meanwhile. */
+static void hold_over(int end, bool another, bool stopped)
+{
+    hands = mmap(NULL, sizeof(*hands), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(hands, MAP_FAILED);
+    pid_t writer = begin_process(write_on), reader = begin_process(hold_on);
+    struct gpubuf_stream *second;
+    struct gpubuf_frame frame;
+    int status;
+
+    wait_until(is_held, NULL);
+    if (stopped)
+        assert_int_equal(kill(reader, SIGSTOP), 0);
+    pid_t daemon = daemon_child();
+    assert_int_equal(kill(daemon, end), 0);
+    if (another) {
+        assert_int_equal(kill(writer, SIGKILL), 0);
+        assert_int_equal(waitpid(writer, NULL, 0), writer);
+        writer = begin_process(write_on);
+    }
+    await_successor(daemon);
+    daemon = daemon_child();
+    assert_int_equal(kill(daemon, end), 0);
+    await_successor(daemon);
+    uint64_t enough = hands->published + 2;
+    wait_until(are_published, &enough);
+    /* The writer of these frames has asked the other daemon for this reader's page. */
+    struct gpubuf_client *client = connect_client();
+    second = open_with(client, (struct gpubuf_stream_options){.each = true, .lag = 1});
+    for (unsigned i = 0; i < 4; i++) {
+        read_frame(client, second, &frame);
+        ok(client, gpubuf_stream_done(second, &frame, NULL));
+    }
+    enough = hands->published + 50;
+    wait_until(are_published, &enough);
+    if (stopped)
+        assert_int_equal(kill(reader, SIGCONT), 0);
+    hands->enough = true;
+    assert_int_equal(waitpid(reader, &status, 0), reader);
+    assert_int_equal(status, 0);
+    assert_int_equal(waitpid(writer, &status, 0), writer);
+    assert_int_equal(status, 0);
+    assert_false(hands->torn);
+    gpubuf_stream_close(second);
+    remove_stream(client);
+    munmap(hands, sizeof(*hands));
+}
+
+/* RELIABILITY.md: The daemon ends 28 */
+TEST(test_held_over_a_restart)
+{
+    static const char *const supervise[] = {"--supervise", NULL};
+
+    assert_int_equal(stop_daemon(state), 0);
+    assert_int_equal(start_daemon_with(supervise), 0);
+    for (unsigned i = 0; i < 8; i++)
+        hold_over(i & 1 ? SIGKILL : SIGHUP, i & 2, i & 4);
+    assert_int_equal(stop_daemon(state), 0);
+    assert_int_equal(start_daemon(state), 0);
 }
 
 /* Nobody clears a reader that dies with the daemon: a writer that waits for it is told. */

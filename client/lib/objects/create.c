@@ -508,7 +508,7 @@ static int create_start(struct gpubuf_client *client, const char *name, const st
     create->wait_ms = options.wait_ms;
     create->final = options.final;
     create->base.once = options.live; /* it has its name, whether the answer comes or not */
-    client->writes_live |= options.live;
+    client->lingers |= options.live;
     gb_writer_init(&create->params, 0);
     r = write_params(create, name, wanted, &options, &error);
     if (r == 0 && options.live && !gb_process_has_room(1))

@@ -48,6 +48,7 @@ struct gb_holding_access {
     bool live;           /* its content changes, and it is never sealed */
     bool counted;        /* in its mapping: it is live, and may be written */
     uint64_t generation; /* of the claim on a live object; 0: this is none */
+    unsigned reader;     /* 1 + its number as a reader of the object's stream; 0: it is none */
     enum gb_holding_content content;
 };
 

@@ -102,7 +102,7 @@ static int open_send(struct gpubuf_client *client, struct open *open, enum gb_re
         return gb_fail_memory(error);
     struct gb_writer *writer = gb_request_begin(client, &open->base, "open", 0);
     write_which(writer, open);
-    client->writes_live |= open->options.write;
+    client->lingers |= open->options.write;
     open->drops = client->imports.drops;
     return gb_request_send(client, &open->base, NULL, 0, order, error);
 }

@@ -30,7 +30,6 @@
 
 struct gpubuf_stream {
     struct gpubuf_object *object; /* counted; it counts its client */
-    uint64_t connections;         /* of the client, when it joined */
     struct gb_gpu *gpu;           /* NULL: it is on the host */
     char *data;
     uint64_t stride; /* from slot to slot, in bytes */
@@ -144,6 +143,7 @@ static int take_part(struct gpubuf_stream *stream, const struct gb_reply *reply,
         gb_ring_write(&stream->writer, page, roster, slots, (uint32_t)joined->writer);
         stream->writer.on_gpu = stream->gpu != NULL;
     } else {
+        stream->object->lease->access.reader = 1 + (unsigned)joined->reader;
         gb_ring_join(&stream->reader, page, roster, slots, stream->hold, stream->each,
                      stream->waits ? (stream->lag + 1) / 2 : 0);
     }
@@ -196,7 +196,7 @@ static int join_reply(struct gb_request *request, const struct gb_reply *reply,
         GB_FIELD(struct joined, writer, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, UINT32_MAX),
         GB_FIELD(struct joined, page, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct joined, roster, GB_FIELD_UINT, 0, 0, 0),
-        GB_FIELD(struct joined, reader, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct joined, reader, GB_FIELD_UINT, 0, 0, GB_STREAM_READERS - 1),
         GB_FIELD(struct joined, front, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct joined, claims, GB_FIELD_ARRAY, 0, 0, 0),
         GB_FIELD(struct joined, epoch, GB_FIELD_UINT, 0, 0, UINT32_MAX),
@@ -231,7 +231,28 @@ static void join_free(struct gb_request *request)
     free(request);
 }
 
-static const struct gb_request_type join_type = {.reply = join_reply, .free = join_free};
+static int join_send(struct gb_request *request, struct gb_error *error)
+{
+    struct gpubuf_client *client = request->client;
+    const struct gpubuf_stream *stream = ((struct join *)request)->stream;
+    const struct gb_holding *lease = stream->object->lease;
+
+    if (atomic_load(&lease->state) == GB_LEASE_STALE)
+        return gb_fail(error, GPUBUF_E_STALE, "\"%s\" went with its daemon", lease->name);
+    struct gb_writer *writer = gb_request_begin(client, request, "join", 0);
+    gb_write_format(writer, "{\"lease\":%" PRIu64, lease->id);
+    if (stream->roster)
+        gb_write_format(writer, ",\"since\":%" PRIu32,
+                        stream->writes ? stream->writer.epoch : stream->reader.writer);
+    else if (!stream->writes)
+        gb_write_format(writer, ",\"hold\":%u,\"lag\":%u", stream->hold, stream->lag);
+    gb_write_char(writer, '}');
+    client->lingers = true;
+    return gb_request_send(client, request, NULL, 0, GB_RELEASES_FIRST, error);
+}
+
+static const struct gb_request_type join_type = {
+    .reply = join_reply, .resend = join_send, .free = join_free};
 
 /* Sends a join and waits for its answer, with the client entered. */
 static int join_now(struct gpubuf_client *client, struct gpubuf_stream *stream)
@@ -243,22 +264,14 @@ static int join_now(struct gpubuf_client *client, struct gpubuf_stream *stream)
         return gb_report(client, &error);
     }
     struct join *join = calloc(1, sizeof(*join));
-    uint32_t since = !stream->roster  ? 0
-                     : stream->writes ? stream->writer.epoch
-                                      : stream->reader.writer;
 
     if (!join)
         return gb_report_memory(client);
     join->base.type = &join_type;
-    join->base.once = join->base.waited = true;
+    join->base.client = client;
+    join->base.waited = true;
     join->stream = stream;
-    struct gb_writer *writer = gb_request_begin(client, &join->base, "join", 0);
-    gb_write_format(writer, "{\"lease\":%" PRIu64 ",\"since\":%" PRIu32, stream->object->lease->id,
-                    since);
-    if (!stream->roster && !stream->writes)
-        gb_write_format(writer, ",\"hold\":%u,\"lag\":%u", stream->hold, stream->lag);
-    gb_write_char(writer, '}');
-    int r = gb_request_send(client, &join->base, NULL, 0, GB_RELEASES_FIRST, &error);
+    int r = join_send(&join->base, &error);
     if (r < 0) {
         free(join);
         return gb_report(client, &error);
@@ -333,7 +346,6 @@ static int begin(struct gpubuf_object *object, bool writes,
         return r;
     }
     stream->object = object;
-    stream->connections = atomic_load(&client->connections);
     stream->data = memory.pointer;
     stream->stride = memory.bytes / object->shape[0];
     stream->writes = writes;
@@ -412,6 +424,8 @@ int gpubuf_stream_create(struct gpubuf_client *client, const char *name, const c
     const struct gpubuf_open_options open = {
         .size = sizeof(open), .wait_ms = options.wait_ms, .write = true, .exclusive = true};
     r = gpubuf_create(client, name, &layout, &create, &object);
+    if (r == GPUBUF_E_CLOSED) /* if the answer was lost with a connection, it is there by now */
+        r = gpubuf_create(client, name, &layout, &create, &object);
     if (r == 0)
         gpubuf_release(object);
     if (r == 0 || r == GPUBUF_E_EXISTS)
@@ -484,10 +498,11 @@ static int check(const struct gpubuf_stream *stream, bool writes)
                               stream->writes ? "writing" : "reading");
     if (atomic_load(&client->disconnected))
         return gb_report_text(client, GPUBUF_E_CLOSED, "the client has disconnected");
-    if (atomic_load(&client->connections) != stream->connections)
-        return gb_report_text(client, GPUBUF_E_STALE,
-                              "the connection was made anew, and the daemon does not know who "
-                              "takes part: close the stream and open it again");
+    if (atomic_load(&stream->object->lease->state) == GB_LEASE_STALE)
+        return gb_report_text(
+            client, GPUBUF_E_STALE,
+            "the stream went with its daemon, or this process takes part in it no "
+            "longer: close it and open it again");
     return 0;
 }
 

@@ -291,8 +291,8 @@ void gpubuf_disconnect(struct gpubuf_client *client)
 
     pthread_mutex_lock(&client->lock);
     gb_order_drain(client);
-    if (client->writes_live &&
-        client->link == GB_LINK_UP) /* a lease that is lost is still a writer's */
+    if (client->lingers &&
+        client->link == GB_LINK_UP) /* a lease that is lost is still this process's */
         gb_flush_releases(client);
     atomic_store(&client->disconnected, true);
     struct gb_error why;

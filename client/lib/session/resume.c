@@ -201,6 +201,8 @@ static void write_lease(struct gb_writer *writer, struct gb_holding *lease)
                         lease->segments[first->segment].import->segment, first->offset);
     if (lease->access.live && lease->access.writable)
         GB_WRITE_LITERAL(writer, ",\"write\":true");
+    if (lease->access.reader)
+        gb_write_format(writer, ",\"reader\":%u", lease->access.reader - 1);
     gb_write_char(writer, '}');
 }
 
@@ -224,8 +226,8 @@ static void write_leases(struct gpubuf_client *client, struct gb_writer *writer,
         *lease->asked = lease;
     }
     gb_write_char(writer, ']');
-    /* Leases for writing that it does not ask for, since an answer was lost, are to end. */
-    if (client->writes_live && resumption->asked_count == pending)
+    /* Leases that it does not ask for, since an answer was lost, are to end. */
+    if (client->lingers && resumption->asked_count == pending)
         gb_write_format(writer, ",\"session\":%" PRIu64, resumption->session);
     gb_write_char(writer, '}');
 }
@@ -249,7 +251,7 @@ static void send_hello(struct gpubuf_client *client)
     greeting->base.once = true;
     struct gb_writer *writer = gb_request_begin(client, &greeting->base, "hello", 0);
     gb_write_hello(writer, client->name);
-    if (pending || client->writes_live)
+    if (pending || client->lingers)
         write_leases(client, writer, pending);
     gb_write_char(writer, '}');
     resumption->next = gb_now_ms() + GREETING_MS;

@@ -166,7 +166,7 @@ struct gpubuf_client {
     struct gb_program_loop loop;
     struct gb_daemon daemon;
     _Atomic uint64_t session, connections;
-    bool writes_live; /* it has asked to write live memory */
+    bool lingers; /* it has asked for leases that outlive its connections */
     struct gb_requests requests;
     struct gb_deliveries deliveries;
 
