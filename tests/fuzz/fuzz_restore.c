@@ -14,6 +14,7 @@
 #include <inttypes.h>
 
 #include "by_hand.h"
+#include "daemon/objects/stream.h"
 #include "daemon/objects/text.h"
 #include "demand.h"
 #include "tests/unit/inside.h"
@@ -52,6 +53,8 @@ static int make_descriptor(unsigned kind, size_t bytes)
         read_only = open(path, O_RDONLY | O_CLOEXEC);
         close(fd);
         return read_only;
+    case 4: /* a page of a stream */
+        return sealed_memfd(GB_STREAM_PAGE_BYTES, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     default:
         return sealed_memfd(bytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     }
@@ -293,6 +296,10 @@ static void describe_object(FILE *text, const struct gb_object *object)
     for (int i = 0; i < GB_TIERS; i++)
         if (storage->copies[i])
             fprintf(text, " tier %d+%" PRIu64, i, gb_copy_where(storage->copies[i]));
+    if (object->live.stream)
+        fprintf(text, " stream of %" PRIu64 " and %" PRIu64 "%s",
+                object->live.stream->roster_page.id, object->live.stream->front_page.id,
+                object->live.stream->torn ? ", torn" : "");
     fputc('\n', text);
 }
 
