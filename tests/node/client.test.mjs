@@ -34,6 +34,15 @@ test('as many puts as one likes at a time', async () => {
   }
 })
 
+test('a runtime without libuv is refused before the addon is loaded', async () => {
+  for (const name of ['bun', 'deno']) {
+    const { code, stderr } = await run('', {}, ['--import', 'data:text/javascript,' +
+      encodeURIComponent(`Object.defineProperty(process, 'versions', { value: { ...process.versions, ${name}: '9.8' } })`)])
+    assert.equal(code, 1)
+    assert.match(stderr, new RegExp(`Error: gpubufd: ${name} 9.8 has no libuv, .*: use Node 18 or later`))
+  }
+})
+
 test('import and require give the same module', () => {
   assert.equal(require('./gpubufd').connect, connect)
   assert.equal(gpubufd.default.Client, gpubufd.Client)
@@ -107,13 +116,32 @@ test('open waits as long as it is told', async () => {
   late.release()
 })
 
+test('each call that waits takes a signal', async () => {
+  const why = new Error('mine')
+  const aborted = { signal: AbortSignal.abort(why) }
+  const layout = { kind: 'bytes', bytes: 1 }
+  const words = { // what comes before the options; 'a' for others
+    connect: [], ping: [], stats: [], list: [''], openMany: [['a']], call: ['stats', {}], expire: ['a', 5], alias: ['a', 'b'], create: ['a', layout],
+    put: ['a', Int8Array.of(1)], putMany: [{ a: Int8Array.of(1) }], provide: ['p/', () => 1], edit: ['a', () => {}]
+  }
+  const streams = { stream: ['a', { dtype: 'int8', ...aborted }], read: ['a', aborted], watch: ['', aborted], versions: ['a', aborted] }
+  const methods = Object.entries(Object.getOwnPropertyDescriptors(gpubufd.Client.prototype))
+    .filter(([name, { value }]) => typeof value === 'function' && !/^(_|constructor$|close$)/.test(name))
+    .map(([name]) => name)
+  for (const name of methods) {
+    const made = c[name](...streams[name] ?? [...words[name] ?? ['a'], aborted])
+    await assert.rejects(made.next?.() ?? made.read?.() ?? made, why, name)
+  }
+  await until(async () => (await c.call('sessions')).sessions.length === 1) // no provider's stays
+})
+
 test('a signal ends a request of a client that is not connected', async () => {
   const lazy = await connect({ socket: '/nonexistent/socket', lazyConnect: true, retryStrategy: () => 40 })
   const calls = [
     signal => lazy.open('a', { signal }), signal => lazy.open({ name: 'a', version: 1 }, { signal }),
     signal => lazy.openMany(['a'], { signal }), signal => lazy.put('a', Int8Array.of(1), { signal }),
     signal => lazy.list('', { signal }), signal => lazy.call('stats', {}, { signal }), signal => lazy.connect({ signal }),
-    signal => lazy.watch('', { signal }).next()
+    signal => lazy.watch('', { signal }).next(), signal => lazy.provide('a/', () => 1, { signal })
   ]
   const why = new Error('mine')
   for (const call of calls) {

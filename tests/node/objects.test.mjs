@@ -516,6 +516,13 @@ test('an object is handed to a worker, as the version that it is', async () => {
   await assert.rejects(c.open({ ...shared, instance: 'another' }), gpubufd.StaleError)
   await assert.rejects(c.open({ ...shared, version: 1e9 }), gpubufd.GpubufError)
   for (const bad of [null, {}, { name: 1 }, { ...shared, version: -1 }]) await assert.rejects(c.open(bad), /name is not|version is/)
+  const { port1, port2 } = new MessageChannel()
+  for (const clone of [structuredClone, one => port1.postMessage(one), one => port1.postMessage({ one })]) {
+    for (const one of [object, object.column('a')]) {
+      assert.throws(() => clone(one), { name: 'DataCloneError', message: /object\.share\(\).* could not be cloned/ })
+    }
+  }
+  port2.close()
   object.release()
   assert.throws(() => object.share(), gpubufd.StaleError)
   const made = await c.create('handed/made', { kind: 'bytes', bytes: 1 })

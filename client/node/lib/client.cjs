@@ -659,23 +659,26 @@ class Client extends EventEmitter {
    * returns, or resolves with, a value for put(), which is published with the `options` of put(); undefined: `load` has
    * published the name itself. It is called once for a name, however many clients wait; `signal` is aborted when none
    * waits any more, or when it was given up after `loadTimeout` milliseconds (300 000). An exception rejects the waiting requests: a NotFoundError, or a system error ENOENT, with
-   * NotFoundError, any other with UnavailableError. Resolves with a Provider, which close() ends.
+   * NotFoundError, any other with UnavailableError. Resolves with a Provider, which close() ends; the `signal` of the
+   * options ends the wait for it alone.
    */
   async provide (prefix, load, options) {
     text(prefix, 'the prefix')
     if (typeof load !== 'function') throw new TypeError('load is not a function')
-    const { concurrency = CONCURRENCY, loadTimeout = LOAD_TIMEOUT, ...rest } =
-      optionsOf(options, [...PUT.filter(name => name !== 'signal'), 'concurrency', 'loadTimeout'])
+    const { concurrency = CONCURRENCY, loadTimeout = LOAD_TIMEOUT, signal, ...rest } =
+      optionsOf(options, [...PUT, 'concurrency', 'loadTimeout'])
     if (number(concurrency, 'concurrency') < 1) throw new RangeError(`concurrency is ${concurrency}, not 1 or more`)
     if (!(number(loadTimeout, 'loadTimeout') > 0 && loadTimeout < 2 ** 31)) {
       throw new RangeError(`loadTimeout is ${loadTimeout}, not some milliseconds`)
     }
     createOptions(rest)
+    checkSignal(signal)
+    signal?.throwIfAborted()
     const own = new Client(KEY, this.#options)
     const provider = new Provider(own, prefix, load, { concurrency, loadTimeout, all: own.#watches, options: rest })
     try {
       if (this.#closed) return this._slot
-      await provider._begin()
+      await orAborted(provider._begin(), signal)
     } catch (error) {
       await provider.close()
       throw error

@@ -197,11 +197,11 @@ function described (tables) {
   })
 }
 
-async function locked (client, name, device, then) {
+async function locked (client, name, device, signal, then) {
   const lock = `${name}/dask-lock`
   let version
   for (const end = Date.now() + 2 * LOCK_MS; version === undefined;) {
-    version = await client.put(lock, Buffer.alloc(0), { ttl: LOCK_MS, device, as: 'bytes' }).catch(error => {
+    version = await client.put(lock, Buffer.alloc(0), { ttl: LOCK_MS, device, as: 'bytes', signal }).catch(error => {
       if (!(error instanceof classes.ExistsError)) throw error
       if (Date.now() > end) throw fromKind('busy', `other programs have kept "${name}" locked for ${2 * LOCK_MS / 1000} s`)
     })
@@ -220,26 +220,26 @@ async function locked (client, name, device, then) {
  * partitions are there. ExistsError: the name is taken, and `replace` is not true.
  */
 async function publishDataset (client, name, tables, options) {
-  const { replace = false, mode, device, evict } = optionsOf(options, ['replace', 'mode', 'device', 'evict'])
-  await client.connect()
-  if (!replace && await client.has(name)) throw fromKind('exists', `"${name}" is published already: pass replace: true`)
+  const { replace = false, mode, device, evict, signal } = optionsOf(options, ['replace', 'mode', 'device', 'evict', 'signal'])
+  await client.connect({ signal })
+  if (!replace && await client.has(name, { signal })) throw fromKind('exists', `"${name}" is published already: pass replace: true`)
   const publication = `dask-${randomBytes(8).toString('hex')}`
   const below = part => `${name}/${publication}/${part}`
   const near = await small(client)
-  const own = { mode, device: near, replace: true, evict: 'keep' }
+  const own = { mode, device: near, replace: true, evict: 'keep', signal }
   const lease = await client.create(below('lease'), { kind: 'array', dtype: 'uint8', shape: [1] }, own)
   const opened = []
   try {
     await lease.write(Uint8Array.of(0))
-    await lease.seal()
+    await lease.seal({ signal })
     const partitions = []
     let rows = 0
     for await (const table of tables) {
       const part = below(String(partitions.length).padStart(5, '0'))
-      await client.put(part, table, { as: 'table', mode, device, evict, replace: true })
-      const object = await client.open(part)
+      await client.put(part, table, { as: 'table', mode, device, evict, replace: true, signal })
+      const object = await client.open(part, { signal })
       opened.push(object)
-      const info = await client.stat(part)
+      const info = await client.stat(part, { signal })
       const index = { range: [rows, rows + object.length, 1], label: null }
       rows += object.length
       partitions.push({
@@ -249,14 +249,14 @@ async function publishDataset (client, name, tables, options) {
     }
     if (!opened.length) throw new TypeError('there are no tables: a collection has one partition or more')
     const columns = described(opened)
-    await client.alias(below('schema'), partitions[0].name, { slice: { offset: 0, length: 0 }, mode, replace: true })
+    await client.alias(below('schema'), partitions[0].name, { slice: { offset: 0, length: 0 }, mode, replace: true, signal })
     const known = opened.every(({ length }) => length > 0)
     const divisions = known ? [...partitions.map(({ index }) => index.range[0]), rows - 1] : null
     const manifest = {
       'gpubufd.dask': FORMAT, name, publication, kind: 'frame', mode: mode ?? null, scope: 'local', columns, divisions,
       index: { range: [0, 0, 1], label: null }, partitions
     }
-    await locked(client, name, near, async () => {
+    await locked(client, name, near, signal, async () => {
       const before = await manifestOf(client, name)
       if (before && !replace) throw fromKind('exists', `"${name}" is published already: pass replace: true`)
       manifest.generation = (before?.generation ?? 0) + 1

@@ -55,4 +55,4 @@ export function getDataset<T extends Table | NDArray = Table> (
  */
 export function publishDataset (
   client: Client, name: string, tables: Iterable<Publishable> | AsyncIterable<Publishable>,
-  options?: { replace?: boolean, mode?: string | number, device?: string, evict?: 'spill' | 'drop' | 'keep' }): Promise<void>
+  options?: { replace?: boolean, mode?: string | number, device?: string, evict?: 'spill' | 'drop' | 'keep', signal?: AbortSignal }): Promise<void>

@@ -188,6 +188,14 @@ export interface LeaseInfo {
   bytes: number
   access: string
   age_ms: number
+  /** A claim. */
+  exclusive?: boolean
+  /** The part that it takes in a stream. */
+  stream?: { frames: number } | { reader: number, hold: number, lag: number, held: number, frames: number, missed: number, behind?: number }
+  /** For how long the lease has been cached, and unused as far as its session has said. */
+  cached_ms?: number
+  /** For how long it has been parked. */
+  parked_ms?: number
 }
 
 export interface WatchOptions extends RequestOptions {
@@ -609,7 +617,8 @@ export interface WantedBy {
 /** Returns a value for put(); undefined: it has published the name itself. */
 export type Load = (name: string, by: WantedBy) => Publishable | undefined | Promise<Publishable | undefined>
 
-export interface ProvideOptions extends Omit<PutOptions, 'signal'> {
+/** `signal` ends the wait for the daemon's consent, not the provider. */
+export interface ProvideOptions extends PutOptions {
   /** How many names are loaded at the same time. Default 16. */
   concurrency?: number
   /** Milliseconds after which a load is given up: who waits gets an UnavailableError. Default 300 000. */

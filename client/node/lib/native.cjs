@@ -6,6 +6,13 @@ const path = require('node:path')
 const place = process.env.GPUBUFD_ADDON ||
   path.join(__dirname, '..', 'prebuilds', `${process.platform}-${process.arch}`, 'gpubufd.node')
 
+// The addon would end their process: they export libuv's names without the functions.
+for (const runtime of ['bun', 'deno']) {
+  if (process.versions[runtime]) {
+    throw new Error(`gpubufd: ${runtime} ${process.versions[runtime]} has no libuv, which the addon waits by: use Node 18 or later`)
+  }
+}
+
 try {
   module.exports = require(place)
 } catch (error) {

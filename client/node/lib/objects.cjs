@@ -10,7 +10,6 @@ const { constants } = require('node:buffer')
 const { submit, external, checkSignal, optionsOf } = require('./requests.cjs')
 const { ipcHandle } = require('./raw.cjs')
 const { readColumn, readArray } = require('./elements.cjs')
-const { markAsUncloneable } = require('node:worker_threads')
 
 const KINDS = ['bytes', 'array', 'column', 'table', 'bundle']
 
@@ -146,6 +145,12 @@ function position (value, length, what, missing) {
   return at
 }
 
+/**
+ * As a member of each object it keeps structuredClone() and postMessage() from making {} of one: they throw a
+ * DataCloneError, whose message is this function's text and "could not be cloned".
+ */
+function share () { return this._share() /* send the result of object.share(), and open() that: the object */ }
+
 class SharedObject {
   #slot
   #lease
@@ -160,7 +165,6 @@ class SharedObject {
     this.#lease = lease
     this.#root = root
     this.#path = path
-    markAsUncloneable?.(this) // postMessage() takes share()'s result; from Node 22.10 on it says so
   }
 
   get #info () {
@@ -205,7 +209,9 @@ class SharedObject {
   get stale () { return native.stale(this._index) }
 
   /** { name, version, instance } for open() in a worker or another process. A view's is that of the whole object. */
-  share () {
+  share = share
+
+  _share () {
     void this._index // not after release
     if (this.version === 0) throw new classes.UnsupportedError(`"${this.name}" is not sealed yet`, 'unsupported', -32010)
     return { name: this.name, version: this.version, instance: this.#lease.client.instance }

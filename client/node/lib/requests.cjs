@@ -144,10 +144,10 @@ async function orAborted (promise, signal) {
   if (!signal) return await promise
   let abort
   try {
-    return await Promise.race([promise, new Promise((resolve, reject) => {
+    return await Promise.race([new Promise((resolve, reject) => { // first: a signal that is aborted already counts
       signal.throwIfAborted()
       abort = new Abort(signal, () => reject(signal.reason))
-    })])
+    }), promise])
   } finally {
     abort?.stop()
   }
