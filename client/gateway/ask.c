@@ -59,25 +59,33 @@ static int ask_now(struct gb_gateway_ask *ask, const char *method, const char *p
     return r;
 }
 
-/* Waits for other threads' questions. False: that took too long. */
-static bool begin(struct gb_gateway_ask *ask)
+/* Waits for other threads' questions. */
+static int begin(struct gb_gateway_ask *ask, struct gb_error *error)
 {
     int64_t until = gb_gateway_clock_ms() + gb_gateway_deadline_ms(ANSWER_MS);
-    bool ours;
+    uint64_t answers;
+    bool ours, silent;
 
     pthread_mutex_lock(&ask->lock);
+    answers = ask->answers;
     while (ask->busy && gb_gateway_condition_wait(&ask->freed, &ask->lock, until))
         ;
     ours = !ask->busy;
+    silent = ask->answers == answers;
     ask->busy = true;
     pthread_mutex_unlock(&ask->lock);
-    return ours;
+    if (ours)
+        return 0;
+    return gb_fail(error, GPUBUF_E_TIMEOUT,
+                   silent ? "the daemon has not answered in time"
+                          : "too many requests wait for the daemon's answer");
 }
 
-static void end(struct gb_gateway_ask *ask)
+static void end(struct gb_gateway_ask *ask, bool answered)
 {
     pthread_mutex_lock(&ask->lock);
     ask->busy = false;
+    ask->answers += answered;
     pthread_cond_signal(&ask->freed);
     pthread_mutex_unlock(&ask->lock);
 }
@@ -114,13 +122,14 @@ int gb_gateway_ask_which(struct gb_gateway_ask *ask, const char *method, const c
     struct timespec begun;
     int r;
 
-    if (!begin(ask))
-        return gb_fail(error, GPUBUF_E_TIMEOUT, "too many requests wait for the daemon's answer");
+    r = begin(ask, error);
+    if (r < 0)
+        return r;
     begun = clock_now();
     r = ask_now(ask, method, params, result, error);
     (void)snprintf(instance, GB_INSTANCE_BYTES, "%s",
                    ask->client ? gpubuf_instance(ask->client) : "");
     pause_after(begun);
-    end(ask);
+    end(ask, r != GPUBUF_E_TIMEOUT);
     return r;
 }
