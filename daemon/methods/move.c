@@ -88,7 +88,8 @@ static int move_out(struct gb_call *call, const struct move_params *params,
     if (r < 0)
         return r;
     r = gb_spill_out(&call->server->spill, storage, tier, &demand, &call->error);
-    if (r == GPUBUF_E_NO_SPACE && gb_users_unpark(&call->server->registry, storage->device, storage))
+    if (r == GPUBUF_E_NO_SPACE &&
+        gb_users_unpark(&call->server->registry, storage->device, storage))
         return gb_call_wait_tier(call, storage->device, tier);
     if (r == GB_MOVING)
         return gb_call_wait_move(call, storage, NULL);
