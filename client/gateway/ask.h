@@ -19,7 +19,7 @@ struct gb_gateway_ask {
     const char *socket;           /* the caller's; NULL: the default places */
     struct gpubuf_client *client; /* of the thread that asks; NULL: not connected */
     bool busy;                    /* a thread asks; guarded by the lock */
-    uint64_t answers;             /* so many have come; guarded by the lock */
+    uint64_t answers;             /* that have come; guarded by the lock */
     pthread_mutex_t lock;
     pthread_cond_t freed;
 };

@@ -428,7 +428,7 @@ class Comparing:
                 self.check_segments(client, error)
         elif "layout" in params and not self.model.in_grace:
             size = params["layout"].get("bytes", 0)
-            # What clients had mapped they may have been asked for, and have given back, since.
+            # Since then clients may have given back, as they were asked, memory that they had mapped.
             mapped = re.search(r"(\d+) mapped by clients", error.message)
             wanted = rounded(size, 2 * MIB) + 4 * MIB + (int(mapped[1]) if mapped else 0)
             for one in self.eye.call("stats")["devices"]:
