@@ -26,7 +26,7 @@ class Former:
     def __init__(self, lease, place):
         self.version, self.number, self.name = lease.version, lease.version.number, lease.version.name
         self.write, self.parked, self.place = lease.write, lease.parked, place
-        self.exclusive = lease.exclusive
+        self.exclusive, self.part, self.stays = lease.exclusive, lease.part, lease.stays
         self.stamp = getattr(lease, "stamp", None)
 
 

@@ -177,6 +177,8 @@ class Sessions:
             told["parked"] = True
         elif former.write:
             told["write"] = True
+        elif former.part is not None:
+            told["reader"] = former.part
         elif former.place["bytes"]:
             told.update(segment=former.place["segment"], offset=former.place["offset"])
         return told
@@ -211,18 +213,24 @@ class Sessions:
         version = one.version
         if version not in self.model.versions:
             return None
-        if one.write:
-            return True if any(l.left and l.client is former for l in version.leases) else None
+        if one.stays:
+            return True if self.left_of(former, one) else None
         if not self.model.may(client, version, 4):
             return False
         if not version.named and not version.graced:
             return False
         return (one.parked or version.storage.lies_at(one.place, version.start)) and not self.nofile
 
+    @staticmethod
+    def left_of(former, one):
+        """The lease for writing, or the part in the stream, that the session has left."""
+        return next((l for l in one.version.leases if l.left and l.client is former and l.write == one.write
+                     and (one.write or l.part == one.part)), None)
+
     def take_again(self, client, former, one, ident):
         version = one.version
-        if one.write:
-            lease = next(l for l in version.leases if l.left and l.client is former)
+        if one.stays:
+            lease = self.left_of(former, one)
             lease.left, lease.client, lease.ident = False, client, ident
             client.leases[ident] = lease
         else:
