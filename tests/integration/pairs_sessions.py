@@ -254,6 +254,7 @@ class Sessions:
 
     def end_daemon(self, rng, how):
         self.settle()
+        self.wait_for_journal()
         if how == signal.SIGHUP:
             self.catch_up()
         self.say("kill the daemon" if how == signal.SIGKILL else "hand over")
@@ -275,6 +276,16 @@ class Sessions:
         self.open_eye()
         if self.hello["instance"] != self.instance():
             raise Difference("another instance")
+
+    def wait_for_journal(self):
+        """A daemon that was starved may have given it up, and begins another before long."""
+        end = time.monotonic() + DEADLINE
+        while (log := self.daemon.stderr()).rfind("journal given up") > log.rfind("journal begun anew"):
+            if time.monotonic() > end:
+                raise Difference("no journal was begun again")
+            self.eye.call("stats")
+            self.settle()
+            time.sleep(0.01)
 
     def instance(self):
         self.first_instance = getattr(self, "first_instance", self.hello["instance"])
