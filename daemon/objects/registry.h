@@ -129,7 +129,10 @@ struct gb_registry {
     int exits;         /* an epoll set of the others, which can be read when one ends; not ours */
     struct gb_link orphans; /* objects without name and lease that gb_registry_sweep() frees */
     uint64_t now_ms;        /* the time of this turn, set by the server */
-    /* Called after a name has got its object, and just before it loses it. */
+    /* Called after a name has got its object, and just before it loses it; also amid a request of
+       `create`, `register`, `seal`, `alias`, `open`, `move` (a name gets its object, or what gives
+       way for it leaves), `delete`, `release` or `hello` (a lease is parked), whose answer may be
+       half written. So it writes elsewhere (struct gb_watches), and serves nobody. */
     void (*on_event)(void *arg, enum gb_event event, struct gb_object *object);
     void *on_event_arg;
     /* Called when a name ceases to mean the storage's content, or to have it as an older version,
