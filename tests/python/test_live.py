@@ -194,6 +194,7 @@ def test_edit_that_fails(client, np):
         client.edit("pool")
 
 
+# RELIABILITY.md: The daemon ends 11
 def test_child_of_fork(daemon, client):
     """A child does not have the memory, nor the connection: its parent's end is the end of the claim."""
     client.create("pool", "int64", 10, live=True).release()
