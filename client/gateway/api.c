@@ -238,8 +238,9 @@ int gb_gateway_api_snapshot(struct gb_gateway_ask *ask, struct gb_writer *writer
         gb_gateway_write_copy(writer, stats.tiers);
         gb_write_format(writer,
                         ",\n\"objects\":%" PRIu64 ",\"leases\":%" PRIu64
-                        ",\"private_objects\":%" PRIu64 "}\n",
-                        stats.names, stats.leases, stats.private_names);
+                        ",\"private_objects\":%" PRIu64 ",\"session\":%" PRIu64 "}\n",
+                        stats.names, stats.leases, stats.private_names,
+                        atomic_load(&ask->session));
     }
     parts_end(&segments);
     parts_end(&sessions);
@@ -258,9 +259,11 @@ struct listed {
 
 struct row {
     struct gb_json name, version, bytes, tier, device, uid, leases, pinned, evict, when_short,
-        idle_ms, placements;
+        idle_ms, placements, stream;
     struct gb_string mode;
     int64_t created_ms;
+    uint64_t cached, parked, generation, writers;
+    bool live;
 };
 
 static int read_row(struct gb_json item, struct gb_pool *pool, struct row *row,
@@ -282,6 +285,12 @@ static int read_row(struct gb_json item, struct gb_pool *pool, struct row *row,
         ROW_FIELD(placements),
         GB_FIELD(struct row, mode, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct row, created_ms, GB_FIELD_INT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct row, cached, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct row, parked, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct row, generation, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct row, writers, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct row, live, GB_FIELD_BOOL, 0, 0, 0),
+        GB_FIELD(struct row, stream, GB_FIELD_OBJECT, 0, 0, 0),
     };
 #undef ROW_FIELD
     struct gb_path path = {.key = "objects"};
@@ -289,6 +298,22 @@ static int read_row(struct gb_json item, struct gb_pool *pool, struct row *row,
     *row = (struct row){0};
     return gb_json_read(item, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE, &path,
                         pool, row, NULL, error);
+}
+
+/* What only live objects have; null: it is sealed. */
+static void write_live(struct gb_writer *writer, const struct row *row)
+{
+    if (!row->live) {
+        GB_WRITE_LITERAL(writer, "null");
+        return;
+    }
+    gb_write_format(writer, "{\"generation\":%" PRIu64 ",\"writers\":%" PRIu64, row->generation,
+                    row->writers);
+    if (row->stream.text) {
+        GB_WRITE_LITERAL(writer, ",\"stream\":");
+        gb_gateway_write_copy(writer, row->stream);
+    }
+    gb_write_char(writer, '}');
 }
 
 static void write_row(struct gb_writer *writer, const struct row *row, int64_t now)
@@ -311,6 +336,8 @@ static void write_row(struct gb_writer *writer, const struct row *row, int64_t n
     gb_gateway_write_copy(writer, row->idle_ms);
     gb_write_char(writer, ',');
     gb_gateway_write_copy(writer, row->placements);
+    gb_write_format(writer, ",%" PRIu64 ",%" PRIu64 ",", row->cached, row->parked);
+    write_live(writer, row);
     gb_write_char(writer, ']');
 }
 
@@ -396,7 +423,8 @@ static void begin_objects(struct gb_gateway_objects *objects, struct gb_writer *
                     gb_gateway_wall_ms(), objects->instance);
     GB_WRITE_LITERAL(writer, ",\"fields\":[\"name\",\"version\",\"bytes\",\"tier\",\"device\","
                              "\"uid\",\"mode\",\"leases\",\"pinned\",\"evict\",\"when_short\","
-                             "\"age_ms\",\"idle_ms\",\"placements\"],\n\"objects\":[");
+                             "\"age_ms\",\"idle_ms\",\"placements\",\"cached\",\"parked\","
+                             "\"live\"],\n\"objects\":[");
 }
 
 int gb_gateway_api_objects(struct gb_gateway_objects *objects, struct gb_writer *writer,
@@ -423,6 +451,105 @@ int gb_gateway_api_objects(struct gb_gateway_objects *objects, struct gb_writer 
         strcpy(objects->after, listed.cursor.text);
     else if (r == 0 && !objects->done)
         end_objects(objects, writer, false);
+    gpubuf_free(text);
+    return r;
+}
+
+/* ---- who holds an object ---- */
+
+struct why {
+    struct gb_json object, reasons;
+};
+
+struct held {
+    struct gb_string mode;
+    uint64_t version;
+};
+
+struct reason {
+    struct gb_json lease;
+    struct gb_string name;
+};
+
+/* Of the reasons why an object stays those that are leases on it by this name: others' names may not
+   be for everybody. */
+static int write_holders(struct gb_writer *writer, struct gb_json reasons, const char *name,
+                         struct gb_pool *pool, struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct reason, lease, GB_FIELD_ANY, 0, 0, 0),
+        GB_FIELD(struct reason, name, GB_FIELD_STRING, 0, 0, 0),
+    };
+    struct gb_json_walk walk = gb_json_walk(reasons);
+    struct gb_path path = {.key = "reasons"};
+    const char *separator = "\n";
+    struct gb_json item;
+
+    while (gb_json_next(&walk, NULL, &item)) {
+        struct reason reason = {0};
+
+        if (gb_json_read(item, fields, 2, GB_UNKNOWN_IGNORE, &path, pool, &reason, NULL, error) < 0)
+            return error->code;
+        if (!reason.lease.text || !reason.name.text || strcmp(reason.name.text, name) != 0)
+            continue;
+        gb_write_text(writer, separator);
+        gb_gateway_write_copy(writer, item);
+        separator = ",\n";
+    }
+    return 0;
+}
+
+static int read_why(struct gb_gateway_ask *ask, const char *name, char **text, struct gb_pool *pool,
+                    struct why *why, struct held *held, struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct why, object, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct why, reasons, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+    };
+    static const struct gb_field object_fields[] = {
+        GB_FIELD(struct held, mode, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct held, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct gb_path path = {.key = "object"};
+    struct gb_writer params;
+    int r;
+
+    gb_writer_init(&params, 0);
+    GB_WRITE_LITERAL(&params, "{\"why\":true,\"name\":");
+    gb_write_cstring(&params, name);
+    gb_write(&params, "}", 2); /* with the NUL that ends the text */
+    r = params.failed ? gb_fail_memory(error)
+                      : gb_gateway_ask(ask, "stat", params.data, text, error);
+    gb_writer_end(&params);
+    if (r == 0)
+        r = gb_json_read_text(*text, strlen(*text), fields, 2, "result", pool, why, error);
+    if (r == 0)
+        r = gb_json_read(why->object, object_fields, 2, GB_UNKNOWN_IGNORE, &path, pool, held, NULL,
+                         error);
+    return r;
+}
+
+int gb_gateway_api_holders(struct gb_gateway_ask *ask, const char *name,
+                           enum gb_gateway_audience audience, struct gb_writer *writer,
+                           struct gb_error *error)
+{
+    struct gb_pool pool = {0};
+    struct why why = {0};
+    struct held held = {0};
+    char *text = NULL;
+    int r = read_why(ask, name, &text, &pool, &why, &held, error);
+
+    bool none = r == GPUBUF_E_NOT_FOUND || (r == 0 && audience != GB_GATEWAY_AUDIENCE_ALL &&
+                                            !gb_gateway_is_public(&held.mode));
+    if (none) {
+        GB_WRITE_LITERAL(writer, "{\"version\":0,\"holders\":[]}\n");
+        r = 0;
+    } else if (r == 0) {
+        gb_write_format(writer, "{\"version\":%" PRIu64 ",\"holders\":[", held.version);
+        r = write_holders(writer, why.reasons, name, &pool, error);
+        GB_WRITE_LITERAL(writer, "]}\n");
+    }
+    gb_pool_end(&pool);
     gpubuf_free(text);
     return r;
 }

@@ -17,6 +17,10 @@ int gb_gateway_api_stats(struct gb_gateway_ask *ask, struct gb_writer *writer,
                          struct gb_error *error);
 int gb_gateway_api_snapshot(struct gb_gateway_ask *ask, struct gb_writer *writer,
                             struct gb_error *error);
+/* Who has the object of that name leased: nobody, if there is none, or none to be shown. */
+int gb_gateway_api_holders(struct gb_gateway_ask *ask, const char *name,
+                           enum gb_gateway_audience audience, struct gb_writer *writer,
+                           struct gb_error *error);
 /* The daemon's families, as Prometheus reads them. */
 int gb_gateway_api_metrics(struct gb_gateway_ask *ask, struct gb_writer *writer,
                            struct gb_error *error);

@@ -34,7 +34,10 @@ static int connect_to(struct gb_gateway_ask *ask, struct gb_error *error)
     };
     int r = gpubuf_connect(&ask->client, &options);
 
-    return r < 0 ? gb_fail(error, r, "%s", gpubuf_errmsg(NULL)) : 0;
+    if (r < 0)
+        return gb_fail(error, r, "%s", gpubuf_errmsg(NULL));
+    atomic_store(&ask->session, gpubuf_session(ask->client));
+    return 0;
 }
 
 /* To be called by the thread that has begun to ask. */

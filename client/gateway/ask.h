@@ -11,6 +11,7 @@
 #define GB_GATEWAY_ASK_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "gpubuf.h"
 #include "proto/errors.h"
@@ -20,6 +21,7 @@ struct gb_gateway_ask {
     struct gpubuf_client *client; /* of the thread that asks; NULL: not connected */
     bool busy;                    /* a thread asks; guarded by the lock */
     uint64_t answers;             /* that have come; guarded by the lock */
+    _Atomic uint64_t session;     /* the connection's, as the daemon counts them */
     pthread_mutex_t lock;
     pthread_cond_t freed;
 };

@@ -454,6 +454,23 @@ static enum MHD_Result respond_objects(struct gb_gateway_door *door, struct MHD_
     return send_response(door, peer, 200, response, JSON_TYPE);
 }
 
+static enum MHD_Result respond_holders(struct gb_gateway_door *door, struct MHD_Connection *peer,
+                                       const struct gb_gateway_request *request)
+{
+    struct gb_writer writer;
+    struct gb_error error;
+    char name[256];
+    long length = gb_gateway_http_parameter(request->query, "name", name, sizeof(name));
+    int r;
+
+    if (length <= 0 || !gb_utf8_valid(name, (size_t)length))
+        return gb_gateway_respond_text(
+            door, peer, 400, "name: expected a name, percent-encoded, of at most 255 bytes\n");
+    gb_writer_init(&writer, 0);
+    r = gb_gateway_api_holders(&door->http->ask, name, audience_of(door), &writer, &error);
+    return respond_written(door, peer, r, &writer, JSON_TYPE, &error);
+}
+
 /* ---- events ---- */
 
 struct stream {
@@ -597,6 +614,8 @@ enum MHD_Result gb_gateway_respond(struct gb_gateway_door *door, struct MHD_Conn
         return respond_history(door, peer);
     if (gb_gateway_http_is(request->path, "/api/objects"))
         return respond_objects(door, peer, request, strcmp(method, "HEAD") == 0);
+    if (gb_gateway_http_is(request->path, "/api/holders"))
+        return respond_holders(door, peer, request);
     if (gb_gateway_http_is(request->path, "/api/events") && strcmp(method, "GET") == 0)
         return respond_events(door, peer, request);
     if (gb_gateway_respond_file(door, peer, request->path, &result))

@@ -142,6 +142,44 @@ def test_objects(guarded):
     assert answer["instance"] == get(guarded.port, "/api/snapshot", headers=BEARER).json()["instance"] != ""
 
 
+def test_live_objects_and_who_holds_them(served):
+    """Of a live object who writes it; of a private one not even that it is there."""
+    peer = served.connect()
+    layout = {"kind": "array", "dtype": "int32", "shape": [4, 16], "data": {}}
+    for name, mode in (("open/cam", "0644"), ("secret", "0600"), ("open/pool", "0644")):
+        lease = peer.call("create", name=name, layout=layout, live=True, mode=mode)["lease"]
+        peer.call("release", lease=lease)
+    lease = peer.call("open", name="open/cam", access="write", exclusive=True)["lease"]
+    peer.call("join", lease=lease)
+    rows, _ = objects(served.port)
+    assert [(row["name"], row["cached"], row["parked"], row["live"]) for row in rows] == [
+        ("open/cam", 0, 0, {"generation": 1, "writers": 1,
+                            "stream": {"readers": 0, "frames": 0, "writer": os.getpid()}}),
+        ("open/pool", 0, 0, {"generation": 0, "writers": 0})]
+
+    def holders(name):
+        return get(served.port, f"/api/holders?name={name}").json()
+
+    ((holder,), version) = (holders("open%2Fcam")[key] for key in ("holders", "version"))
+    assert version == rows[0]["version"] and holder["lease"] == lease and holder["pid"] == os.getpid()
+    assert holder["access"] == "rw" and holder["exclusive"] and holder["stream"] == {"frames": 0}
+    assert holders("open%2Fpool") == {"version": rows[1]["version"], "holders": []}
+    assert holders("secret") == holders("absent") == {"version": 0, "holders": []}
+    for bad in ("", "?name=", "?name=%00", "?name=%ff", "?name=" + "x" * 256):
+        assert get(served.port, f"/api/holders{bad}").status == 400, bad
+    # Another name of the same memory is a private one's secret.
+    peer.put("shown", mode="0644")
+    peer.call("alias", name="hidden", of="shown", mode="0600")
+    opened = peer.call("open", name="hidden")
+    assert holders("shown")["holders"] == []
+    peer.call("release", leases=[lease, opened["lease"]])
+    peer.call("unmap", segments=[segment["id"] for segment in opened["segments"]])
+    # The gateway's own sessions are told apart.
+    snapshot = get(served.port, "/api/snapshot").json()
+    (own,) = [each for each in snapshot["sessions"] if each["session"] == snapshot["session"]]
+    assert own["client"] == "gpubufd-gateway"
+
+
 def test_objects_in_parts(served):
     peer = served.connect()
     names = sorted(f"n/{i:03}" for i in range(95))

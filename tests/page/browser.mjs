@@ -200,11 +200,12 @@ class Page {
     return this.send('Emulation.setDeviceMetricsOverride', { width, height, deviceScaleFactor: 1, mobile: false })
   }
 
-  prefer ({ dark = false, motion = true }) {
+  prefer ({ dark = false, motion = true, forced = false }) {
     return this.send('Emulation.setEmulatedMedia', {
       features: [
         { name: 'prefers-color-scheme', value: dark ? 'dark' : 'light' },
-        { name: 'prefers-reduced-motion', value: motion ? 'no-preference' : 'reduce' }
+        { name: 'prefers-reduced-motion', value: motion ? 'no-preference' : 'reduce' },
+        { name: 'forced-colors', value: forced ? 'active' : 'none' }
       ]
     })
   }

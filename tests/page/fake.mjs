@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url'
 export const PAGE = fileURLToPath(new URL('../../client/gateway/page/', import.meta.url))
 const TYPES = { '.html': 'text/html; charset=utf-8', '.css': 'text/css', '.js': 'text/javascript', '.svg': 'image/svg+xml' }
 const PROSPECTS = { spill: 'spills', drop: 'drops', keep: 'stays' }
-const FIELDS = ['name', 'version', 'bytes', 'tier', 'device', 'uid', 'mode', 'leases', 'pinned', 'evict', 'when_short', 'age_ms', 'idle_ms', 'placements']
+const FIELDS = ['name', 'version', 'bytes', 'tier', 'device', 'uid', 'mode', 'leases', 'pinned', 'evict', 'when_short', 'age_ms', 'idle_ms', 'placements', 'cached', 'parked', 'live']
 const MIB = 1 << 20
 const TABLES = ['sales', 'weather', 'embeddings', 'flights', 'model/weights', 'features', 'tmp']
 const COLUMNS = ['price', 'quantity', 'temperature', 'delay', 'origin', 'layer', 'vector', 'mask', 'key']
@@ -35,7 +35,7 @@ export class FakeDaemon {
     this.nextSegment = 1
     this.objects = new Map() // by version
     this.privates = 0 // objects that are not told of
-    this.sessions = []
+    this.sessions = [901, 902].map(session => ({ session, pid: 3, uid: 990, client: 'gpubufd-gateway', leases: 0, cached: 0, bytes: 0, mapped_bytes: 0 }))
     this.streams = new Set()
     this.told = [] // of late, for those who come back
     this.requests = []
@@ -112,7 +112,7 @@ export class FakeDaemon {
     for (let i = 0; i < count; i++) {
       const leases = Math.floor(this.random() * 40)
       this.sessions.push({
-        session: i + 1, pid: 4000 + 17 * i, uid: i % 3 ? 1000 : 1001, client: ['python/etl.py', 'node/dashboard', 'gpubufctl', 'train'][i % 4], leases, bytes: leases * 3 * MIB, mapped_bytes: leases * 8 * MIB
+        session: i + 1, pid: 4000 + 17 * i, uid: i % 3 ? 1000 : 1001, client: ['python/etl.py', 'node/dashboard', 'gpubufctl', 'train'][i % 4], leases, cached: i % 3, bytes: leases * 3 * MIB, mapped_bytes: leases * 8 * MIB
       })
     }
   }
@@ -121,8 +121,8 @@ export class FakeDaemon {
 
   /** An event, as the daemon tells it. */
   tell (kind, object) {
-    const { placements, born, used, ...told } = object
-    this.send({ seq: ++this.seq, time_ms: Date.now(), kind, object: { ...told, when_short: PROSPECTS[told.evict], created_ms: born, state: 'sealed' }, placements: placements })
+    const { placements, born, used, live, holders, ...told } = object
+    this.send({ seq: ++this.seq, time_ms: Date.now(), kind, object: { ...told, ...(live && { live: true, ...live }), when_short: PROSPECTS[told.evict], created_ms: born, state: 'sealed' }, placements: placements })
   }
 
   seal (name, bytes, more) {
@@ -224,7 +224,9 @@ export class FakeDaemon {
         response.setHeader('Content-Type', 'application/json')
         return response.end(JSON.stringify({ now_ms: Date.now(), step_ms: 5000, used: this.past ?? {} }))
       }
-      const body = url.pathname === '/api/snapshot' ? this.snapshot() : url.pathname === '/api/objects' ? this.page(url.searchParams) : null
+      const body = url.pathname === '/api/snapshot' ? this.snapshot()
+        : url.pathname === '/api/objects' ? this.page(url.searchParams)
+          : url.pathname === '/api/holders' ? this.whoHolds(url.searchParams.get('name')) : null
       if (!body) return response.writeHead(404).end()
       response.setHeader('Content-Type', 'application/json')
       return response.end(JSON.stringify(body))
@@ -249,6 +251,7 @@ export class FakeDaemon {
       objects: this.objects.size + this.privates,
       private_objects: this.privates,
       sessions: this.sessions,
+      session: 901, // one of the gateway's own
       tiers: this.tiers(),
       devices: this.devices.map(({ id, name, capacity, segments, fill, retiring }) => {
         const held = segments.reduce((sum, each) => sum + each.bytes, 0)
@@ -257,6 +260,11 @@ export class FakeDaemon {
         }
       })
     }
+  }
+
+  whoHolds (name) {
+    const object = [...this.objects.values()].find(each => each.name === name)
+    return { version: object?.version ?? 0, holders: object?.holders ?? [] }
   }
 
   tiers () {
@@ -280,7 +288,7 @@ export class FakeDaemon {
         cursor = String(objects.at(-1)[1])
         break
       }
-      objects.push([object.name, object.version, object.bytes, object.tier, object.device, object.uid, object.mode, object.leases, object.pinned, object.evict, PROSPECTS[object.evict], now - object.born, now - object.used, object.placements])
+      objects.push([object.name, object.version, object.bytes, object.tier, object.device, object.uid, object.mode, object.leases, object.pinned, object.evict, PROSPECTS[object.evict], now - object.born, now - object.used, object.placements, object.cached ?? 0, object.parked ?? 0, object.live ?? null])
     }
     return { fields: FIELDS, objects, cursor, seq: this.seq }
   }

@@ -5,6 +5,7 @@ import net from 'node:net'
 import { after, before, test } from 'node:test'
 import { Browser, LIVE, chromium, plain, until, withChromium } from './browser.mjs'
 import { FakeDaemon } from './fake.mjs'
+import { hash } from '../../client/gateway/page/store.js'
 
 const MIB = 1 << 20
 let browser
@@ -33,7 +34,7 @@ function shows (name, prepare, body, { devices, goes = false, ...options } = {})
 
 /** A few objects, by name; sizes in MiB. In one segment of 64 MiB. */
 function few (daemon) {
-  daemon.put('sales/price', 16 * MIB, { leases: 2, used: Date.now() })
+  daemon.put('sales/price', 16 * MIB, { leases: 2, cached: 3, used: Date.now() })
   daemon.put('sales/quantity', 8 * MIB, { used: Date.now() - 600_000 })
   daemon.put('weather', 24 * MIB, { pinned: true, uid: 1001, mode: '0644', evict: 'keep' })
   daemon.connectSessions(3)
@@ -55,7 +56,9 @@ shows('nothing yet', () => {}, async page => {
   await page.says('#table .nothing', /holds no objects yet. This brings one: gpubufctl put NAME FILE$/)
   await page.says('#no-tiers', /gpubufd --tier disk:/)
   await page.says('.device .at', /Nothing is allocated/)
-  await page.says('#sessions', /Nobody is connected/)
+  // Only the gateway, whose sessions are marked and not counted.
+  await page.says('#sessions', /901\s+gpubufd-gateway \(this page\)[\s\S]*902\s+gpubufd-gateway \(this page\)[\s\S]*Nobody else is connected/)
+  assert.deepEqual([await text(page, '#sum-sessions'), await text(page, '#sum-own')], ['0', '+ 2 of this page'])
   await page.says('#recent', /No object has been spilled/)
   assert.equal(await page.value("document.querySelector('#table').ariaRowCount"), '1')
 })
@@ -73,12 +76,12 @@ shows('a few objects: figures, rows, details', few, async page => {
   // The last column is a time of day; what was used just now may be some seconds old on a busy machine.
   const shown = (await rows(page)).map(row => row.slice(0, -1).map(cell => cell.replace(/^\d+ s ago$/, 'now')))
   assert.deepEqual(shown, [
-    ['sales/price', '16.0 MiB', 'NVIDIA H200', 'device', '2', '', 'in use', '1000', '0600', 'spills'],
-    ['sales/quantity', '8.0 MiB', 'NVIDIA H200', 'device', '–', '', '10 min ago', '1000', '0600', 'spills'],
-    ['weather', '24.0 MiB', 'NVIDIA H200', 'device', '–', 'pinned', 'now', '1001', '0644', 'pinned']
+    ['sales/price', '16.0 MiB', 'sealed', 'NVIDIA H200', 'device', '2', '3', 'in use', '1000', '0600', 'spills'],
+    ['sales/quantity', '8.0 MiB', 'sealed', 'NVIDIA H200', 'device', '–', '–', '10 min ago', '1000', '0600', 'spills'],
+    ['weather', '24.0 MiB', 'sealed', 'NVIDIA H200', 'device', '–', '–', 'now', '1001', '0644', 'pinned']
   ])
-  assert.deepEqual(await Promise.all(['objects', 'bytes', 'leases', 'pinned', 'sessions'].map(name => text(page, `#sum-${name}`))),
-    ['3', '48.0 MiB', '2', '1', '3'])
+  assert.deepEqual(await Promise.all(['objects', 'bytes', 'leases', 'cached', 'sessions'].map(name => text(page, `#sum-${name}`))),
+    ['3', '48.0 MiB', '2', '+ 3 cached', '3'])
   assert.equal(await text(page, '.device .figure'), '64.0 MiB of 8.0 GiB taken')
   assert.match(await page.value("document.querySelector('.device .bar').ariaLabel"), /48.0.MiB in objects, 16.0.MiB retained, 0.B pinned by clients, 7.9.GiB free/)
   await page.click('#table .body .row:nth-child(3)')
@@ -247,11 +250,11 @@ shows('what happens is seen', few, async (page, daemon) => {
   daemon.seal('weather', 2 * MIB)
   await until(async () => (await rows(page))[3][1] === '2.0 MiB', 'the new version')
   daemon.spill(price)
-  await until(async () => (await rows(page))[1][3] === 'host', 'the spilled object in its tier')
+  await until(async () => (await rows(page))[1][4] === 'host', 'the spilled object in its tier')
   await page.says('#timeline-sum', /^1 spilled \(16.0 MiB\), 0 evicted, 0 restored/)
   await page.says('#tiers tbody', /host\s+<1 %\s+16.0 MiB\s+of 32.0 GiB\s+disk\s+0 %\s+0 B\s+of 256 GiB/)
   daemon.restore(price)
-  await until(async () => (await rows(page))[1][3] === 'device', 'it back')
+  await until(async () => (await rows(page))[1][4] === 'device', 'it back')
   await page.click('#table .body .row:nth-child(3)')
   await page.says('#details', /^sales\/quantity\s*×?\s*State\s+not in use/)
   daemon.remove(quantity, 'evicted')
@@ -266,11 +269,79 @@ shows('what happens is seen', few, async (page, daemon) => {
   await page.says('#recent', /spilled\s+a private object\s+–/)
   // Figures without events, such as leases and new sessions, are asked for.
   daemon.objects.get(price.version).leases = 7
-  await until(async () => (await rows(page))[1][4] === '7', 'the leases')
+  await until(async () => (await rows(page))[1][5] === '7', 'the leases')
   daemon.connectSessions(1)
   await page.says('#sum-sessions', /^4$/)
   assert.equal(weather.version in daemon.objects, false)
-  assert.equal(await text(page, '#sum-events'), '6')
+})
+
+const WRITER = { pid: 4100, session: 7, client: 'camera.py', access: 'rw', exclusive: true, age_ms: 60_000, stream: { frames: 100 } }
+const READER = { pid: 4200, session: 8, client: 'train.py', access: 'r', age_ms: 5000, stream: { reader: 0, hold: 2, lag: 4, held: 1, frames: 90, missed: 12, behind: 3 } }
+const stream = (frames, writer = 4100) => ({ generation: 3, writers: writer ? 1 : 0, stream: { readers: 1, frames, ...(writer && { writer }) } })
+
+shows('streams and live objects, with who writes and reads them', daemon => {
+  daemon.put('cam', MIB, { leases: 2, cached: 1, live: stream(100), holders: [WRITER, READER, { pid: 4300, session: 9, client: 'idle.py', access: 'r', age_ms: 9000, cached_ms: 2000 }] })
+  daemon.put('pool', MIB, { live: { generation: 0, writers: 0 } })
+  daemon.put('table', MIB, { leases: 1, holders: [{ pid: 4400, session: 10, client: '', access: 'r', age_ms: 3000 }] })
+}, async (page, daemon) => {
+  const [cam] = daemon.objects.values()
+  const kinds = async () => (await rows(page)).map(row => row[2])
+  const began = Date.now()
+  const writing = setInterval(() => { cam.live = stream(100 + Math.round((Date.now() - began) / 20)) }, 10)
+  await until(async () => /^stream · [345]\d fps$/.test((await kinds())[0]), 'some fifty frames a second')
+  assert.deepEqual((await kinds()).slice(1), ['live', 'sealed'])
+  await page.click('#table .body .row')
+  await page.says('#details', /Kind\s+stream\s+Frames\s+[\d ]+, [345]\d a second\s+Generation\s+3\s+Leases\s+2 held, 1 cached\s+Written by\s+camera.py, pid 4100, session 7, for 1 min\s+Read by\s+train.py, pid 4200, session 8, for 5 s\s+90 frames read, 12 missed, 3 behind, 1 of 2 held, lag 4\s+Cached by\s+idle.py/)
+  clearInterval(writing)
+  // Its writer ends: there is no rate any more, and nobody writes it.
+  Object.assign(cam, { live: stream(500, 0), holders: [] })
+  await until(async () => (await kinds())[0] === 'stream', 'no rate')
+  await page.says('#details', /Frames\s+500\s+Generation\s+3\s+Written by\s+nobody\s+Leases\s+2 held, 1 cached\s+Version/)
+  await page.click('#table .body .row:nth-child(2)')
+  await page.says('#details', /Kind\s+live: written while others read it\s+Generation\s+0: never claimed\s+Written by\s+nobody\s+Leases\s+none[\s\S]*Created/)
+  await page.click('#table .body .row:nth-child(3)')
+  await page.says('#details', /State\s+in use\s+Leases\s+1 held\s+Held by\s+no name, pid 4400, session 10, for 3 s[\s\S]*Sealed/)
+})
+
+shows('neighbours on the map differ in colour, whatever their names', daemon => {
+  const same = Array.from({ length: 200 }, (_, i) => `n/${i}`).filter(name => hash(name) % 8 === 2)
+  for (const name of same.slice(0, 16)) daemon.put(name, 4 * MIB) // of 64 on 12 lines: three quarters of a line each
+}, async page => {
+  await page.until("document.querySelector('.map canvas').height === 212")
+  await until(async () => {
+    const middles = Array.from({ length: 16 }, (_, i) => 0.75 * i + 0.375)
+    const colours = await Promise.all(middles.map(at => pixel(page, at % 1, Math.floor(at)).then(String)))
+    return colours.every((colour, i) => colour !== colours[i + 1])
+  }, 'sixteen objects, each of another colour than the next')
+})
+
+shows('the tiles have no hole, at any width', few, async page => {
+  for (const width of [1440, 800, 390]) {
+    await page.resize(width, 900)
+    await page.until(`innerWidth === ${width}`)
+    const holes = await page.value(`(() => {
+      const boxes = [...document.querySelectorAll('.sums div')].map(tile => tile.getBoundingClientRect())
+      const all = document.querySelector('.sums').getBoundingClientRect()
+      return all.width * all.height - boxes.reduce((sum, { width, height }) => sum + (width + 1) * (height + 1), 0)
+    })()`)
+    assert.ok(holes < 5000, `${width} px: ${holes} px without a tile`)
+  }
+})
+
+test('a page opened before a daemon that is dead tells no facts', withChromium, async () => {
+  const daemon = new FakeDaemon()
+  daemon.refusing = 503
+  await daemon.start()
+  const page = await browser.open(daemon.url, { width: 1440 })
+  await page.says('#connection', /^Connection lost .*: this daemon refuses/)
+  assert.deepEqual(await page.value("[...document.querySelectorAll('.sums dd')].map(each => each.innerText.trim())"), ['–', '–', '–', '–'])
+  for (const place of ['#sessions', '#devices', '#table .nothing']) assert.equal(await text(page, place), 'Asking the daemon…', place)
+  assert.equal(await text(page, '#shown') + await text(page, '#timeline-sum') + await text(page, '#recent'), '')
+  // The sentence has a line of its own, and the buttons stay where they are.
+  const [line, pause] = await page.value("['#connection', '#pause'].map(each => document.querySelector(each).getBoundingClientRect().toJSON())")
+  assert.ok(line.top >= pause.bottom && pause.right > 1300, JSON.stringify([line, pause]))
+  await page.close()
+  await daemon.stop()
 })
 
 shows('sorted and filtered', few, async (page, daemon) => {
@@ -391,14 +462,14 @@ shows('a daemon that refuses', few, async (page, daemon) => {
 
 shows('events that were lost are noticed, and made up for', few, async (page, daemon) => {
   daemon.tell('spilled', [...daemon.objects.values()][0])
-  await page.says('#sum-events', /^1$/)
+  await page.says('#timeline-sum', /^1 spilled/)
   daemon.silent = true
   daemon.seal('unheard', MIB)
   daemon.remove([...daemon.objects.values()][1])
   daemon.silent = false
   daemon.seal('z/heard', MIB)
   await page.showsNames(['sales/price', 'unheard', 'weather', 'z/heard'])
-  await page.says('#sum-events', /^2, 2 missed$/)
+  await page.says('#timeline-sum', /\. 2 events missed\.$/)
 })
 
 shows('paused, it stands still', few, async (page, daemon) => {
@@ -463,6 +534,7 @@ shows('a line shows the last ten minutes, and breaks where nothing is known', da
   const [{ id, capacity }] = daemon.devices
   daemon.past = { [id]: Array.from({ length: 120 }, (_, i) => i < 60 || i === 90 ? null : capacity / 2) }
 }, async (page, daemon) => {
+  assert.deepEqual(await page.value("[...document.querySelectorAll('.line :is(.scale-of, .axis) span')].map(each => each.innerText)").then(all => all.map(plain)), ['8.0 GiB', '0 B', '10 min ago', '5 min ago', 'now'])
   const path = "document.querySelector('.past path').getAttribute('d')"
   await page.until(`${path}.split('M').length === 3`)
   const [, first, second] = (await page.value(path)).split('M')
@@ -477,5 +549,5 @@ shows('several devices', daemon => daemon.fill(40), async page => {
   await page.until("document.querySelectorAll('.device').length === 3")
   await page.value("document.querySelector('#filter-device').selectedIndex = 2, document.querySelector('#filter').dispatchEvent(new Event('input'))")
   await page.says('#shown', /^13 of 40 objects/)
-  assert.deepEqual(new Set((await rows(page)).map(row => row[2])), new Set(['NVIDIA H200 …0001']))
+  assert.deepEqual(new Set((await rows(page)).map(row => row[3])), new Set(['NVIDIA H200 …0001']))
 }, { devices: 3 })

@@ -8,9 +8,9 @@ import { LINE, GAP, MemoryMap, markPrivate, warmth } from '../../client/gateway/
 import { Store, natural } from '../../client/gateway/page/store.js'
 import { random } from './fake.mjs'
 
-const FIELDS = ['name', 'version', 'bytes', 'tier', 'device', 'uid', 'mode', 'leases', 'pinned', 'evict', 'when_short', 'age_ms', 'idle_ms', 'placements']
+const FIELDS = ['name', 'version', 'bytes', 'tier', 'device', 'uid', 'mode', 'leases', 'pinned', 'evict', 'when_short', 'age_ms', 'idle_ms', 'placements', 'cached', 'parked', 'live']
 const row = (name, version, more = {}) => ({
-  name, version, bytes: 100, tier: 'device', device: 'host', uid: 0, mode: '0600', leases: 0, pinned: false, evict: 'spill', when_short: 'stays', age_ms: 5000, idle_ms: 5000, placements: [[1, 0, 100]], ...more
+  name, version, bytes: 100, tier: 'device', device: 'host', uid: 0, mode: '0600', leases: 0, pinned: false, evict: 'spill', when_short: 'stays', age_ms: 5000, idle_ms: 5000, placements: [[1, 0, 100]], cached: 0, parked: 0, live: null, ...more
 })
 const page = (store, rows, seq, now = 1e6) => store.addPage(FIELDS, rows.map(each => FIELDS.map(field => each[field])), seq, now)
 const names = store => store.ordered().map(each => `${each.name}#${each.version}`)
@@ -27,7 +27,7 @@ test('a sweep brings what there is and takes what is not', () => {
   assert.deepEqual(names(store), ['a#1', 'b#2'])
   sweep(store, [row('b', 3), row('c', 4)], 20)
   assert.deepEqual(names(store), ['b#3', 'c#4'])
-  assert.deepEqual(store.sums, { bytes: 200, leases: 0, pinned: 0 })
+  assert.deepEqual(store.sums, { bytes: 200, leases: 0, cached: 0 })
 })
 
 test('of two stories the newer one counts, whichever comes first', () => {

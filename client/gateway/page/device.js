@@ -118,6 +118,7 @@ export class DevicePanel {
     const pinned = device.pinned_by_clients ?? 0
     const hidden = Math.min(device.private ?? 0, used)
     const figures = { used: used - hidden, private: hidden, retained, pinned, free: device.free ?? capacity - used - retained - pinned }
+    setText(this.find('.most'), bytes(capacity))
     setText(this.find('.figure'), `${bytes(used + retained + pinned)} of ${bytes(capacity)} taken`)
     for (const [kind, label] of SHARES) {
       setText(this.find(`.legend .${kind} b`), bytes(figures[kind]))

@@ -15,7 +15,7 @@ const GATHER = 50 // ms of events in one message
 const sleep = ms => new Promise(resolve => setTimeout(resolve, ms))
 
 export class Feed {
-  /** `to`: snapshot, stats, event, page, begin, end, drop, state; called with what has come. */
+  /** `to`: snapshot, stats, event, holders, page, begin, end, drop, state; called with what has come. */
   constructor (base, to) {
     this.base = base
     this.to = to
@@ -26,6 +26,7 @@ export class Feed {
     this.last = null // seq of the last event
     this.instance = null // of the daemon that it is of
     this.answering = null // the instance that the last snapshot is of
+    this.chosen = null // the name of the object whose holders are asked for
     this.wanted = false // rows are asked for again at once
     this.wake = () => {}
   }
@@ -55,6 +56,13 @@ export class Feed {
     if (this.wanted) return
     this.wanted = true
     this.wake()
+  }
+
+  /** Asks who holds the object of that name, now and every second; null: of none. */
+  choose (name) {
+    this.chosen = name
+    const run = this.run
+    this.#holders(() => run === this.run).catch(() => {}) // that it does not answer is noticed anyway
   }
 
   // ---- the connection ----
@@ -203,7 +211,9 @@ export class Feed {
   async #watchSnapshots (mine) {
     while (mine()) {
       await sleep(1000)
-      if (mine() && this.active) await this.#snapshot(mine)
+      if (!mine() || !this.active) continue
+      await this.#snapshot(mine)
+      await this.#holders(mine)
     }
   }
 
@@ -212,6 +222,13 @@ export class Feed {
     if (!mine()) return
     this.answering = snapshot.instance
     this.to.snapshot(snapshot)
+  }
+
+  async #holders (mine) {
+    const name = this.chosen
+    if (name === null) return
+    const told = await this.#get(`api/holders?${new URLSearchParams({ name })}`)
+    if (mine() && name === this.chosen) this.to.holders(told)
   }
 
   async #past (mine) {

@@ -26,6 +26,11 @@ export function counted (n, noun) {
   return `${count(n)}${SPACE}${noun}${n === 1 ? '' : 's'}`
 }
 
+/** Frames a second: whole ones, below ten with a decimal. */
+export function fps (rate) {
+  return rate > 0 && rate < 9.95 ? rate.toFixed(1) : count(Math.round(rate))
+}
+
 /** How long something has lasted: 4 s, 12 min, 3 h, 5 d. */
 export function span (ms) {
   const seconds = Math.max(0, Math.round(ms / 1000))

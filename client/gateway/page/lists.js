@@ -17,7 +17,7 @@ export function makeTable (parent, label, columns) {
   }
   const body = table.createTBody()
   parent.append(table)
-  showMore(parent, table)
+  showMore(parent, table, label)
   return rows => {
     while (body.rows.length > rows.length) body.deleteRow(-1)
     rows.forEach((texts, i) => {
@@ -27,10 +27,14 @@ export function makeTable (parent, label, columns) {
   }
 }
 
-/** Marks a box whose table goes on to the right. */
-function showMore (box, table) {
+/** Marks a box whose table goes on to the right. One that scrolls can be scrolled by keys. */
+function showMore (box, table, label) {
+  box.setAttribute('role', 'group')
+  box.setAttribute('aria-label', label)
   const look = () => {
     box.classList.toggle('more', box.scrollWidth - box.clientWidth - box.scrollLeft > 1)
+    const scrolls = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight
+    if (scrolls !== box.hasAttribute('tabindex')) scrolls ? box.setAttribute('tabindex', 0) : box.removeAttribute('tabindex')
   }
   box.addEventListener('scroll', look, { passive: true })
   const sizes = new ResizeObserver(look)

@@ -12,6 +12,7 @@ const THEMES = {
 const LEVELS = 12
 const COOL = 3600_000 // idle for an hour: as pale as it gets
 const LABELS = 400
+const NEAR = 8 // pixels between neighbours, at most
 
 export const LINE = 14 // height of a line of the map, in CSS pixels
 export const GAP = 4
@@ -209,6 +210,7 @@ export class MemoryMap {
     const colours = new Uint32Array(length)
     const flags = new Uint8Array(length)
     const latest = new Float64Array(length)
+    const hues = new Uint8Array(length) // 1 and on; 0: none
     const pale = new Uint8Array(length) // in a segment, in no object that is known
     const shades = palette(theme).map(hue => hue.map(pack))
     const colour = THEMES[theme]
@@ -229,7 +231,8 @@ export class MemoryMap {
       const row = this.rows[each]
       const x = first(this.from[each], density, length)
       const end = last(x, this.to[each], density, length)
-      const hue = this.colour === 'use' ? 0 : (this.colour === 'level' ? row.level : row.hue) % shades.length
+      if (this.places[each] === 0 && end - x >= 4) part(row, hues, x, end, shades.length)
+      const hue = this.#hue(row)
       const shade = shades[hue][warmth(row, now)]
       const mark = (row.leases > 0 ? LEASED : 0) | (row.pinned ? PINNED : 0)
       const time = row.leases > 0 ? now : row.used
@@ -240,6 +243,7 @@ export class MemoryMap {
         colours[i] = shade
         pale[i] = 0
         flags[i] = mark
+        hues[i] = row.hue % shades.length + 1
       }
       if (x > 0 && end - x >= 4) {
         colours[x] = edge
@@ -258,6 +262,10 @@ export class MemoryMap {
       }
     }
     return { colours, flags, pale }
+  }
+
+  #hue (row) {
+    return this.colour === 'use' ? 0 : (this.colour === 'level' ? row.level : row.hue) % HUES.light.length
   }
 
   /** Slanted stripes where a segment has no object, a net where it has private ones: told apart without colour. */
@@ -293,8 +301,7 @@ export class MemoryMap {
       const place = `${box.x} ${box.y}`
       if (box.width < 44 * ratio || written.size > LABELS || written.has(place)) continue
       written.add(place)
-      const hue = this.colour === 'use' ? 0 : (this.colour === 'level' ? row.level : row.hue) % HUES.light.length
-      const [r, g, b] = palette(theme)[hue][warmth(row, now)]
+      const [r, g, b] = palette(theme)[this.#hue(row)][warmth(row, now)]
       context.fillStyle = r * 0.299 + g * 0.587 + b * 0.114 > 140 ? '#101418' : '#ffffff'
       const text = shorten(context, row.name, box.width - 10 * ratio)
       if (text) context.fillText(text, box.x + 5 * ratio, box.y + box.height / 2 + 0.5 * ratio)
@@ -414,6 +421,18 @@ export class MemoryMap {
     const base = this.bases.get(segment.id)
     return this.#nearest(i => this.from[i] - base + 1)
   }
+}
+
+/** Gives an object another hue if it is that of a neighbour painted before it. So of two neighbours one
+ *  always gives way, and the same one in every picture. */
+function part (row, hues, x, end, count) {
+  let left = 0
+  let right = 0
+  for (let far = 1; far <= NEAR; far++) {
+    left ||= hues[x - far] ?? 0
+    right ||= hues[end - 1 + far] ?? 0
+  }
+  while ([left, right].includes(row.hue % count + 1)) row.hue++
 }
 
 function later (a, b) {

@@ -1,7 +1,7 @@
 // The page: shows what the worker sends, and tells it what is asked for.
 
 import { DevicePanel } from './device.js'
-import { ago, bytes, clock, count, counted, span, title } from './format.js'
+import { ago, bytes, clock, count, counted, fps, span, title } from './format.js'
 import { fillTerms, makeTable, setText } from './lists.js'
 import { Table } from './table.js'
 import { Tiers } from './tiers.js'
@@ -21,8 +21,8 @@ const tiers = new Tiers(at('tiers'), at('no-tiers'))
 const timeline = new Timeline(at('timeline'), at('timeline-sum'), at('recent'))
 const fillSessions = makeTable(at('sessions'), 'Sessions', [
   { label: 'Session', kind: 'number' }, { label: 'Client', kind: 'long' }, { label: 'Pid', kind: 'number' },
-  { label: 'Uid', kind: 'number' }, { label: 'Leases', kind: 'number' }, { label: 'In leases', kind: 'number' },
-  { label: 'Mapped', kind: 'number' }
+  { label: 'Uid', kind: 'number' }, { label: 'Held', kind: 'number' }, { label: 'Cached', kind: 'number' },
+  { label: 'In leases', kind: 'number' }, { label: 'Mapped', kind: 'number' }
 ])
 let frame = null
 let paused = false
@@ -44,7 +44,7 @@ worker.onmessage = ({ data }) => {
   goTo = false
   showShown(data)
   showDetails(data)
-  timeline.show(data.history, data.now, data.devices)
+  if (data.instance) timeline.show(data.history, data.now, data.devices)
   showSessions(data.sessions)
 }
 worker.onerror = event => {
@@ -74,16 +74,17 @@ function showConnection ({ kind, why, next, lostAt }) {
   at('sign-in').hidden = kind !== 'denied'
 }
 
-function showSums ({ total, expected, hidden, hiddenBytes, sums, sessions, events, lost, complete, instance, version }) {
-  setText(at('sum-objects'), complete || !expected ? count(total) : `${count(total)} of ${count(expected)}`)
-  setText(at('sum-private'), hidden ? `+ ${count(hidden)} private` : '')
+function showSums ({ total, expected, hidden, hiddenBytes, sums, sessions, complete, instance, version }) {
+  if (!instance) return // nothing is known yet
+  setText(at('sum-objects'), count(total))
+  setText(at('sum-private'), hidden ? `+ ${count(hidden)} private` : complete ? '' : `of ${count(expected)}`)
   setText(at('sum-bytes'), bytes(sums.bytes))
   setText(at('sum-private-bytes'), hiddenBytes ? `+ ${bytes(hiddenBytes)} private` : '')
   setText(at('sum-leases'), count(sums.leases))
-  setText(at('sum-pinned'), count(sums.pinned))
+  setText(at('sum-cached'), sums.cached ? `+ ${count(sums.cached)} cached` : '')
   setText(at('sum-sessions'), count(sessions.total))
-  setText(at('sum-events'), lost ? `${count(events)}, ${count(lost)} missed` : count(events))
-  setText(at('instance'), instance ? `${version ?? ''} · instance ${instance.slice(0, 8)}` : '')
+  setText(at('sum-own'), sessions.own ? `+ ${count(sessions.own)} of this page` : '')
+  setText(at('instance'), `${version ?? ''} · instance ${instance.slice(0, 8)}`)
 }
 
 function showDevices (devices) {
@@ -112,7 +113,7 @@ function showDevices (devices) {
 }
 
 function showShown ({ shown, total, hidden, complete }) {
-  setText(at('shown'), shown === total ? counted(total, 'object') : `${count(shown)} of ${counted(total, 'object')}`)
+  setText(at('shown'), !total && !complete ? '' : shown === total ? counted(total, 'object') : `${count(shown)} of ${counted(total, 'object')}`)
   at('hidden').hidden = !complete || hidden === 0
   setText(at('hidden'), `${counted(hidden, 'private object')} not shown: an object's name is for those who may open ` +
     'it. A gateway that has a token, or listens at a unix socket, tells of all that its own user may open.')
@@ -129,37 +130,71 @@ function showDetails ({ selected, now }) {
   if (selected.extents.length > 8) extents.push(`and ${selected.extents.length - 8} more`)
   fillTerms(details.querySelector('dl'), [
     ['State', selected.alive ? (selected.leases ? 'in use' : 'not in use') : 'gone: deleted, replaced or evicted'],
+    ...aboutLive(selected),
+    ...whoHolds(selected),
     ['Version', String(selected.version)],
     ['Size', `${bytes(selected.bytes)} (${counted(selected.bytes, 'byte')})`],
     ['Device', device?.name ?? selected.device],
     ['Tier', selected.tier],
-    ['Leases', count(selected.leases)],
     ['Pinned', selected.pinned ? 'yes' : 'no'],
     ['If short', `${{
       spills: 'spills to a tier', drops: 'is removed', stays: 'stays where it is', pinned: 'stays, as it is pinned'
     }[selected.short] ?? selected.short} (evict=${selected.evict})`],
     ['Owner', `uid ${selected.uid}, mode ${selected.mode}`],
-    ['Sealed', `${new Date(selected.born).toISOString().slice(0, 10)} ${clock(selected.born)} (${ago(now - selected.born)})`],
+    [selected.live ? 'Created' : 'Sealed', `${new Date(selected.born).toISOString().slice(0, 10)} ${clock(selected.born)} (${ago(now - selected.born)})`],
     ['Last use', selected.leases ? 'in use now' : ago(now - selected.used)],
     ['Memory', extents.join('\n') || 'none in a segment']
   ])
 }
 
-function showSessions ({ total, listed }) {
+/** What only live objects have. */
+function aboutLive ({ live, rate }) {
+  if (!live) return []
+  const { stream, generation, writers } = live
+  return [
+    ['Kind', stream ? 'stream' : 'live: written while others read it'],
+    ...(stream ? [['Frames', count(stream.frames) + (rate === null ? '' : `, ${fps(rate)} a second`)]] : []),
+    ['Generation', generation ? count(generation) : '0: never claimed'],
+    ...(writers ? [] : [['Written by', 'nobody']])
+  ]
+}
+
+/** Each lease on the object: held, or cached or parked, which do not keep it in memory. */
+function whoHolds ({ leases, cached, parked, holders }) {
+  const known = [['held', leases], ['cached', cached], ['parked', parked]].filter(([, n]) => n)
+  const terms = [['Leases', known.map(([how, n]) => `${count(n)} ${how}`).join(', ') || 'none']]
+  for (const each of holders ?? []) {
+    const how = each.cached_ms !== undefined ? 'Cached by' : each.parked_ms !== undefined ? 'Parked by'
+      : each.access === 'rw' ? (each.exclusive && !each.stream ? 'Claimed by' : 'Written by')
+        : each.stream ? 'Read by' : 'Held by'
+    terms.push([how, `${each.client || 'no name'}, pid ${each.pid}, session ${each.session}, for ${span(each.age_ms)}${takesPart(each.stream)}`])
+  }
+  return terms
+}
+
+function takesPart (stream) {
+  if (stream?.reader === undefined) return ''
+  const behind = stream.behind === undefined ? '' : `, ${count(stream.behind)} behind`
+  return `\n${counted(stream.frames, 'frame')} read, ${count(stream.missed)} missed${behind}, ` +
+    `${count(stream.held)} of ${count(stream.hold)} held, lag ${count(stream.lag)}`
+}
+
+function showSessions (sessions) {
+  const { total = 0, listed = [], own = 0 } = sessions ?? {}
   fillSessions(listed.map(each => [
-    String(each.session), each.client || '–', String(each.pid), String(each.uid), count(each.leases),
-    bytes(each.bytes), bytes(each.mapped_bytes)
+    String(each.session), `${each.client || '–'}${each.own ? ' (this page)' : ''}`, String(each.pid), String(each.uid),
+    count(each.leases), count(each.cached), bytes(each.bytes), bytes(each.mapped_bytes)
   ]))
   let note = at('sessions').querySelector('p')
   if (!note) {
     note = Object.assign(document.createElement('p'), { className: 'quiet' })
     at('sessions').append(note)
   }
-  const text = total === 0 ? 'Nobody is connected.'
-    : total > listed.length ? `${count(total - listed.length)} more, which hold less.` : ''
+  const more = total + own - listed.length
+  const text = !sessions ? 'Asking the daemon…' : total === 0 ? `Nobody${own ? ' else' : ''} is connected.` : more ? `${count(more)} more, which hold less.` : ''
   setText(note, text)
   note.hidden = !text
-  at('sessions').querySelector('table').hidden = total === 0
+  at('sessions').querySelector('table').hidden = listed.length === 0
 }
 
 // ---- what is asked ----

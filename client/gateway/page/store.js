@@ -9,13 +9,19 @@ const KEYS = {
   device: row => row.device,
   tier: row => row.tier,
   bytes: row => row.bytes,
+  kind: row => kind(row),
   leases: row => row.leases,
-  pinned: row => (row.pinned ? 1 : 0),
+  cached: row => row.cached,
   uid: row => row.uid,
   mode: row => row.mode,
   short: row => row.short,
   used: row => -row.used,
   born: row => -row.born
+}
+
+/** What an object is: sealed, or written while others read it, maybe as a stream of frames. */
+export function kind ({ live }) {
+  return !live ? 'sealed' : live.stream ? 'stream' : 'live'
 }
 
 /** Sets apart what a filter's words ask for: every word must be in the name. */
@@ -51,7 +57,7 @@ export class Store {
     this.order = []
     this.touched = [] // rows whose place in the order is to be found again; they are marked `moved`
     this.reorder = false
-    this.sums = { bytes: 0, leases: 0, pinned: 0 }
+    this.sums = { bytes: 0, leases: 0, cached: 0 }
     this.devices = new Map() // how many rows each has
   }
 
@@ -80,6 +86,9 @@ export class Store {
         uid: values[at.uid],
         mode: values[at.mode],
         leases: values[at.leases],
+        cached: values[at.cached],
+        parked: values[at.parked],
+        live: values[at.live],
         pinned: Boolean(values[at.pinned]),
         evict: values[at.evict],
         short: values[at.pinned] ? 'pinned' : values[at.when_short],
@@ -87,7 +96,7 @@ export class Store {
         used: now - values[at.idle_ms],
         extents: values[at.placements] ?? [],
         seq
-      }, known)
+      }, known, now)
     }
   }
 
@@ -125,6 +134,9 @@ export class Store {
       uid: object.uid ?? known?.uid,
       mode: object.mode ?? known?.mode,
       leases: object.leases ?? known?.leases ?? 0,
+      cached: object.cached ?? 0,
+      parked: object.parked ?? 0,
+      live: object.live ? { generation: object.generation, writers: object.writers, stream: object.stream } : null,
       pinned: Boolean(object.pinned ?? known?.pinned),
       evict: object.evict ?? known?.evict,
       short: object.pinned ? 'pinned' : object.when_short ?? known?.short,
@@ -135,7 +147,7 @@ export class Store {
     }
     const before = this.current.get(row.name)
     if (before < row.version) this.#remove(this.rows.get(before))
-    this.#put(row, known)
+    this.#put(row, known, now)
   }
 
   /** Another daemon: nothing of before is true. */
@@ -144,14 +156,16 @@ export class Store {
     this.current.clear()
     this.touched = []
     this.order = []
-    this.sums = { bytes: 0, leases: 0, pinned: 0 }
+    this.sums = { bytes: 0, leases: 0, cached: 0 }
     this.devices.clear()
     this.dropSweep()
     this.changes++
   }
 
-  #put (row, known) {
+  #put (row, known, now) {
     row.sweep = this.sweeping
+    row.rate = rate(known, row, now)
+    row.rated = now
     if (known) {
       this.#count(known, -1)
       // Told as ages, times come out a little different each time; that is no change.
@@ -198,7 +212,7 @@ export class Store {
     this.devices.set(row.device, (this.devices.get(row.device) ?? 0) + sign)
     this.sums.bytes += sign * row.bytes
     this.sums.leases += sign * row.leases
-    this.sums.pinned += sign * (row.pinned ? 1 : 0)
+    this.sums.cached += sign * row.cached
   }
 
   // ---- the table ----
@@ -264,11 +278,19 @@ function merge (order, fresh, compare) {
   return merged
 }
 
+/** How many frames a second its writer has published since the object was last told of; null: none, or not known. */
+function rate (known, { live }, now) {
+  const before = known?.live
+  if (!live?.stream?.writer || before?.stream?.writer !== live.stream.writer || before.generation !== live.generation) return null
+  const ms = now - known.rated
+  return ms > 0 ? 1000 * (live.stream.frames - before.stream.frames) / ms : known.rate
+}
+
 /** Whether nothing that is drawn or sorted by has changed, the time of use aside. */
 function same (a, b) {
-  return a.bytes === b.bytes && a.tier === b.tier && a.device === b.device && a.leases === b.leases &&
+  return a.bytes === b.bytes && a.tier === b.tier && a.device === b.device && a.leases === b.leases && a.cached === b.cached &&
     a.pinned === b.pinned && a.name === b.name && a.mode === b.mode && a.uid === b.uid &&
-    a.evict === b.evict && a.short === b.short && a.extents.length === b.extents.length &&
+    a.evict === b.evict && a.short === b.short && kind(a) === kind(b) && a.extents.length === b.extents.length &&
     a.extents.every((extent, i) => extent[0] === b.extents[i][0] && extent[1] === b.extents[i][1])
 }
 

@@ -2,7 +2,7 @@
 // those that are looked at. A grid to assistive technology: it says how many rows there are, and which of
 // them these are.
 
-import { ago, bytes, clock, count } from './format.js'
+import { ago, bytes, clock, count, fps } from './format.js'
 import { setText } from './lists.js'
 
 const HEIGHT = 28 // of a row, in CSS pixels, as page.css has it
@@ -12,15 +12,16 @@ const TALLEST = 15_000_000 // CSS pixels that every browser can scroll over
 const COLUMNS = [
   { key: 'name', label: 'Name', show: row => row.name },
   { key: 'bytes', label: 'Size', kind: 'number', down: true, show: row => bytes(row.bytes) },
+  { key: 'kind', label: 'Kind', kind: 'wide', show: row => row.kind + (row.rate === null ? '' : ` · ${fps(row.rate)} fps`) },
   { key: 'device', label: 'Device', kind: 'wide', show: (row, now, devices) => devices.get(row.device) ?? row.device },
   { key: 'tier', label: 'Tier', show: row => row.tier },
-  { key: 'leases', label: 'Leases', kind: 'number', down: true, show: row => (row.leases ? count(row.leases) : '–') },
-  { key: 'pinned', label: 'Pin', kind: 'wide', down: true, show: row => (row.pinned ? 'pinned' : '') },
+  { key: 'leases', label: 'Held', kind: 'number', down: true, show: row => (row.leases ? count(row.leases) : '–') },
+  { key: 'cached', label: 'Cached', kind: 'number wide', down: true, show: row => (row.cached ? count(row.cached) : '–') },
   { key: 'used', label: 'Last use', kind: 'number', show: (row, now) => (row.leases ? 'in use' : ago(now - row.used)) },
   { key: 'uid', label: 'Uid', kind: 'number wide', show: row => String(row.uid) },
   { key: 'mode', label: 'Mode', kind: 'wide', show: row => row.mode },
   { key: 'short', label: 'If short', kind: 'wide', show: row => row.short },
-  { key: 'born', label: 'Sealed', kind: 'number wide', show: row => clock(row.born) }
+  { key: 'born', label: 'Created', kind: 'number wide', show: row => clock(row.born) }
 ]
 
 export class Table {

@@ -1,7 +1,7 @@
 // Spills, evictions and restores over time, as bars: one for each kind in each part of the time shown.
 // Kinds differ by place and shade, not by hue alone; the sums stand beside it as text.
 
-import { bytes, clock, count, title } from './format.js'
+import { bytes, clock, count, counted, title } from './format.js'
 import { makeTable, setAttribute, setText } from './lists.js'
 
 const KINDS = ['spilled', 'evicted', 'restored']
@@ -16,6 +16,7 @@ export class Timeline {
     this.#makeChart(chart)
     this.nothing = Object.assign(document.createElement('p'), { className: 'quiet' })
     this.scroll = Object.assign(document.createElement('div'), { className: 'scroll' })
+    this.scroll.hidden = true
     recent.append(this.nothing, this.scroll)
     this.fill = makeTable(this.scroll, 'The last events', [
       { label: 'Time', kind: 'number' }, { label: 'Event' }, { label: 'Object', kind: 'long' },
@@ -49,7 +50,7 @@ export class Timeline {
     parent.append(labels, svg, this.axis)
   }
 
-  show ({ start, width, kinds, since, recent }, now, devices) {
+  show ({ start, width, kinds, since, recent, lost }, now, devices) {
     KINDS.forEach((kind, lane) => {
       const { counts } = kinds[kind]
       const most = Math.max(...counts)
@@ -65,7 +66,7 @@ export class Timeline {
     ;[start, (start + end) / 2, now].forEach((time, i) => setText(this.axis.children[i], clock(time)))
     const told = KINDS.map(kind => `${count(kinds[kind].count)} ${kind}` +
       (kinds[kind].count ? ` (${bytes(kinds[kind].bytes)})` : '')).join(', ')
-    const text = `${told}${since > start ? `, since this page was opened at ${clock(since)}` : ''}.`
+    const text = `${told}${since > start ? `, since this page was opened at ${clock(since)}` : ''}.${lost ? ` ${counted(lost, 'event')} missed.` : ''}`
     setText(this.sum, text)
     setAttribute(this.svg, 'aria-label', text)
     this.nothing.hidden = recent.length > 0

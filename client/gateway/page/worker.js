@@ -4,7 +4,7 @@
 import { Feed } from './feed.js'
 import { History, Past } from './history.js'
 import { MemoryMap, markPrivate } from './map.js'
-import { Store } from './store.js'
+import { Store, kind } from './store.js'
 
 const FRAME = 100 // ms between two frames
 const SHOWN = 200 // sessions, and segments of a device, that are listed
@@ -21,10 +21,10 @@ let lostAt = null
 let paused = false
 let hidden = false // nobody looks
 let selected = null // a row
+let held = null // who has it leased: { version, holders }
 let pointed = null // { device, hit } under the pointer or the keyboard's cursor
 let complete = false // all rows have come once
 let lost = 0
-let events = 0
 let frames = 0
 let timer = null
 let next = 0
@@ -65,7 +65,6 @@ const from = {
   },
   event ({ kind, object, placements, device, seq }) {
     const now = Date.now()
-    events++
     // Of what is private only that it happened is told.
     history.add(kind, object ?? { device }, now)
     if (object) store.addEvent(kind, object, placements, seq, now)
@@ -75,6 +74,10 @@ const from = {
     lost += missing
   },
   past: told => past.take(told),
+  holders (told) {
+    held = told
+    schedule()
+  },
   begin: () => store.beginSweep(),
   page ({ fields, objects, seq }) {
     store.addPage(fields, objects, seq, Date.now())
@@ -138,6 +141,8 @@ const asked = {
   /** By version, or by place in the table. */
   select ({ version, index }) {
     selected = index === undefined ? store.rows.get(version) ?? null : store.ordered()[index] ?? null
+    held = null
+    feed.choose(selected?.name ?? null)
     now()
   },
   theme ({ dark }) {
@@ -209,8 +214,6 @@ function send (moment) {
     now: moment,
     connection,
     complete,
-    events,
-    lost,
     instance: snapshot?.instance,
     version: snapshot?.version,
     total: store.rows.size,
@@ -221,18 +224,22 @@ function send (moment) {
     shown: order.length,
     first: view.first,
     rows: rows.map(shown),
-    selected: selected && { ...shown(selected), extents: selected.extents, alive: selected.alive },
+    selected: selected && {
+      ...shown(selected),
+      extents: selected.extents,
+      holders: held?.version === selected.version ? held.holders : null
+    },
     selectedAt: selected?.alive ? order.indexOf(selected) : -1,
     devices: devices(),
     tiers: snapshot?.tiers ?? [],
     sessions: sessions(),
-    history: { ...history.bins(moment, view.span, 60), since: history.since, recent: history.recent.slice(-20).reverse() }
+    history: { lost, ...history.bins(moment, view.span, 60), since: history.since, recent: history.recent.slice(-20).reverse() }
   })
 }
 
 function shown (row) {
-  const { version, name, bytes, tier, device, uid, mode, leases, pinned, evict, short, born, used } = row
-  return { version, name, bytes, tier, device, uid, mode, leases, pinned, evict, short, born, used }
+  const { natural, lower, sweep, seq, extents, moved, ...told } = row
+  return { ...told, kind: kind(row) }
 }
 
 function devices () {
@@ -253,10 +260,14 @@ function devices () {
 }
 
 function sessions () {
-  const all = snapshot?.sessions ?? []
+  if (!snapshot) return null
+  const mine = snapshot.sessions.find(each => each.session === snapshot.session)?.pid
+  const all = snapshot.sessions.map(each => ({ ...each, own: each.pid === mine }))
+  const own = all.filter(each => each.own).length
   return {
-    total: all.length,
-    listed: [...all].sort((a, b) => b.bytes - a.bytes || a.session - b.session).slice(0, SHOWN)
+    own,
+    total: all.length - own,
+    listed: all.sort((a, b) => b.bytes - a.bytes || a.session - b.session).slice(0, SHOWN)
   }
 }
 
