@@ -458,7 +458,7 @@ int gb_gateway_api_objects(struct gb_gateway_objects *objects, struct gb_writer 
 /* ---- who holds an object ---- */
 
 struct why {
-    struct gb_json object, reasons;
+    struct gb_json object, reasons, waits;
 };
 
 struct held {
@@ -505,6 +505,7 @@ static int read_why(struct gb_gateway_ask *ask, const char *name, char **text, s
     static const struct gb_field fields[] = {
         GB_FIELD(struct why, object, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct why, reasons, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct why, waits, GB_FIELD_OBJECT, 0, 0, 0),
     };
     static const struct gb_field object_fields[] = {
         GB_FIELD(struct held, mode, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
@@ -522,7 +523,7 @@ static int read_why(struct gb_gateway_ask *ask, const char *name, char **text, s
                       : gb_gateway_ask(ask, "stat", params.data, text, error);
     gb_writer_end(&params);
     if (r == 0)
-        r = gb_json_read_text(*text, strlen(*text), fields, 2, "result", pool, why, error);
+        r = gb_json_read_text(*text, strlen(*text), fields, 3, "result", pool, why, error);
     if (r == 0)
         r = gb_json_read(why->object, object_fields, 2, GB_UNKNOWN_IGNORE, &path, pool, held, NULL,
                          error);
@@ -547,7 +548,12 @@ int gb_gateway_api_holders(struct gb_gateway_ask *ask, const char *name,
     } else if (r == 0) {
         gb_write_format(writer, "{\"version\":%" PRIu64 ",\"holders\":[", held.version);
         r = write_holders(writer, why.reasons, name, &pool, error);
-        GB_WRITE_LITERAL(writer, "]}\n");
+        gb_write_char(writer, ']');
+        if (why.waits.text) {
+            GB_WRITE_LITERAL(writer, ",\"waits\":");
+            gb_gateway_write_copy(writer, why.waits);
+        }
+        GB_WRITE_LITERAL(writer, "}\n");
     }
     gb_pool_end(&pool);
     gpubuf_free(text);

@@ -176,6 +176,17 @@ static void tell_future(struct gb_line *line, const cJSON *answer)
 static void tell_rest(struct gb_line *line, const cJSON *answer)
 {
     const char *moving = gb_cjson_string_of(answer, "moving", "");
+    const cJSON *waits = gb_cjson_member(answer, "waits");
+
+    if (waits) {
+        gb_line_format(line, GB_STYLE_NONE,
+                       "session %" PRId64 " (%s, pid %" PRId64 ") has waited to %s it for %s",
+                       gb_cjson_int_of(waits, "session", 0),
+                       gb_cjson_string_of(waits, "client", ""), gb_cjson_int_of(waits, "pid", 0),
+                       gb_cjson_bool_of(waits, "exclusive") ? "claim" : "write",
+                       age_of(waits, "age_ms").text);
+        gb_line_end(line);
+    }
 
     if (*moving) {
         gb_line_format(line, GB_STYLE_NONE, "it is being copied %s at the moment",

@@ -39,8 +39,7 @@ static bool wanted(struct gb_call *call, const struct leases_params *params,
     return gb_session_may_read(call->session, object);
 }
 
-/* Writes "session":…,"pid":…,"uid":…,"client":…. */
-static void write_holder(struct gb_writer *writer, const struct gb_holder *holder)
+void gb_holder_write(struct gb_writer *writer, const struct gb_holder *holder)
 {
     gb_write_format(writer,
                     "\"session\":%" PRIu64 ",\"pid\":%d,\"uid\":%u,\"client\":", holder->session,
@@ -51,7 +50,7 @@ static void write_holder(struct gb_writer *writer, const struct gb_holder *holde
 void gb_lease_write_holder(struct gb_writer *writer, const struct gb_lease *lease, uint64_t now)
 {
     gb_write_format(writer, "\"lease\":%" PRIu64 ",", lease->id);
-    write_holder(writer, lease->holder);
+    gb_holder_write(writer, lease->holder);
     GB_WRITE_LITERAL(writer, ",\"name\":");
     gb_write_string(writer, lease->object->name, lease->object->name_length);
     gb_write_format(writer,
@@ -97,7 +96,7 @@ static void write_mapping(struct gb_call *call, struct listing *listing,
         !gb_session_is_admin(call->session))
         return;
     begin_item(writer, listing);
-    write_holder(writer, &session->holder);
+    gb_holder_write(writer, &session->holder);
     gb_write_format(writer, ",\"segment\":%" PRIu64 ",\"bytes\":%" PRIu64 "%s}",
                     mapping->segment->id, mapping->segment->bytes,
                     mapping->segment->retiring ? ",\"retiring\":true" : "");

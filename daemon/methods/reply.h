@@ -26,6 +26,8 @@ int gb_segments_add(struct gb_call *call, struct gb_segments *segments,
 void gb_segments_forget(struct gb_call *call, struct gb_segments *segments, unsigned count);
 /* Writes "segments":[…]. */
 void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segments);
+/* Writes "session":…,"pid":…,"uid":…,"client":…. */
+void gb_holder_write(struct gb_writer *writer, const struct gb_holder *holder);
 /* Writes "lease":…,"session":…, …: a lease with its holder, for other sessions. */
 void gb_lease_write_holder(struct gb_writer *writer, const struct gb_lease *lease, uint64_t now);
 /* Writes "lease":…,"object":{…}, for its holder. `brief`: only the members of the object that a

@@ -285,6 +285,19 @@ static int tell_missing(struct gb_call *call, const struct gb_string *name)
                              missing->count, asked);
 }
 
+/* The first session that waits to write the live object, or to claim it. */
+static void write_waits(struct gb_call *call, const struct gb_storage *storage)
+{
+    const struct gb_wait *wait = gb_wait_to_write_before(call->server, storage, NULL, true);
+
+    if (!wait)
+        return;
+    GB_WRITE_LITERAL(call->writer, ",\"waits\":{");
+    gb_holder_write(call->writer, &wait->session->holder);
+    gb_write_format(call->writer, ",\"age_ms\":%" PRIu64 "%s}", gb_now_ms() - wait->since_ms,
+                    wait->claims ? ",\"exclusive\":true" : "");
+}
+
 static void write_why(struct gb_call *call, const struct gb_object *object)
 {
     struct answer answer = {.call = call, .storage = object->storage};
@@ -297,6 +310,7 @@ static void write_why(struct gb_call *call, const struct gb_object *object)
     gb_write_char(call->writer, ']');
     write_aliases(&answer, object);
     write_prospect(&answer, next);
+    write_waits(call, object->storage);
     if (object->deadline.place)
         gb_write_format(call->writer, ",\"expires_ms\":%" PRIu64,
                         object->deadline.at > now ? object->deadline.at - now : 0);

@@ -159,6 +159,8 @@ def test_a_waiting_claim_has_its_turn(daemon):
     error = third.error("busy", "open", name="pool", access="write")
     session = second.call("sessions")["sessions"][-2]["session"]
     assert f'"pool" is to be claimed by session {session} ' in error.message
+    waits = third.call("stat", name="pool", why=True)["waits"]
+    assert (waits["session"], waits["pid"], waits["exclusive"]) == (session, os.getpid(), True)
     behind = [third.request("open", name="pool", access="write", wait_ms=60000) for _ in range(2)]
     last = third.request("open", name="pool", access="write", exclusive=True, wait_ms=60000)
     third.call("stats")
@@ -170,6 +172,7 @@ def test_a_waiting_claim_has_its_turn(daemon):
     leases = [third.reply(one)["lease"] for one in behind]  # beside each other
     third.call("release", leases=leases)
     assert third.reply(last)["generation"] == 2
+    assert "waits" not in third.call("stat", name="pool", why=True)
 
 
 @pytest.mark.parametrize("how", ["timeout", "hangs up", "deleted"])

@@ -121,7 +121,7 @@ export class FakeDaemon {
 
   /** An event, as the daemon tells it. */
   tell (kind, object) {
-    const { placements, born, used, live, holders, ...told } = object
+    const { placements, born, used, live, holders, waits, ...told } = object
     this.send({ seq: ++this.seq, time_ms: Date.now(), kind, object: { ...told, ...(live && { live: true, ...live }), when_short: PROSPECTS[told.evict], created_ms: born, state: 'sealed' }, placements: placements })
   }
 
@@ -264,7 +264,7 @@ export class FakeDaemon {
 
   whoHolds (name) {
     const object = [...this.objects.values()].find(each => each.name === name)
-    return { version: object?.version ?? 0, holders: object?.holders ?? [] }
+    return { version: object?.version ?? 0, holders: object?.holders ?? [], waits: object?.waits }
   }
 
   tiers () {

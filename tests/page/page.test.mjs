@@ -280,7 +280,7 @@ const READER = { pid: 4200, session: 8, client: 'train.py', access: 'r', age_ms:
 const stream = (frames, writer = 4100) => ({ generation: 3, writers: writer ? 1 : 0, stream: { readers: 1, frames, ...(writer && { writer }) } })
 
 shows('streams and live objects, with who writes and reads them', daemon => {
-  daemon.put('cam', MIB, { leases: 2, cached: 1, live: stream(100), holders: [WRITER, READER, { pid: 4300, session: 9, client: 'idle.py', access: 'r', age_ms: 9000, cached_ms: 2000 }] })
+  daemon.put('cam', MIB, { leases: 2, cached: 1, live: stream(100), waits: { pid: 4500, session: 11, client: 'next.py', age_ms: 2000, exclusive: true }, holders: [WRITER, READER, { pid: 4300, session: 9, client: 'idle.py', access: 'r', age_ms: 9000, cached_ms: 2000 }] })
   daemon.put('pool', MIB, { live: { generation: 0, writers: 0 } })
   daemon.put('table', MIB, { leases: 1, holders: [{ pid: 4400, session: 10, client: '', access: 'r', age_ms: 3000 }] })
 }, async (page, daemon) => {
@@ -291,10 +291,10 @@ shows('streams and live objects, with who writes and reads them', daemon => {
   await until(async () => /^stream · [345]\d fps$/.test((await kinds())[0]), 'some fifty frames a second')
   assert.deepEqual((await kinds()).slice(1), ['live', 'sealed'])
   await page.click('#table .body .row')
-  await page.says('#details', /Kind\s+stream\s+Frames\s+[\d ]+, [345]\d a second\s+Generation\s+3\s+Leases\s+2 held, 1 cached\s+Written by\s+camera.py, pid 4100, session 7, for 1 min\s+Read by\s+train.py, pid 4200, session 8, for 5 s\s+90 frames read, 12 missed, 3 behind, 1 of 2 held, lag 4\s+Cached by\s+idle.py/)
+  await page.says('#details', /Kind\s+stream\s+Frames\s+[\d ]+, [345]\d a second\s+Generation\s+3\s+Leases\s+2 held, 1 cached\s+Written by\s+camera.py, pid 4100, session 7, for 1 min\s+Read by\s+train.py, pid 4200, session 8, for 5 s\s+90 frames read, 12 missed, 3 behind, 1 of 2 held, lag 4\s+Cached by\s+idle.py[^a-z][\s\S]*Claim waits\s+next.py, pid 4500, session 11, for 2 s/)
   clearInterval(writing)
   // Its writer ends: there is no rate any more, and nobody writes it.
-  Object.assign(cam, { live: stream(500, 0), holders: [] })
+  Object.assign(cam, { live: stream(500, 0), holders: [], waits: undefined })
   await until(async () => (await kinds())[0] === 'stream', 'no rate')
   await page.says('#details', /Frames\s+500\s+Generation\s+3\s+Written by\s+nobody\s+Leases\s+2 held, 1 cached\s+Version/)
   await page.click('#table .body .row:nth-child(2)')

@@ -160,16 +160,21 @@ function aboutLive ({ live, rate }) {
 }
 
 /** Each lease on the object: held, or cached or parked, which do not keep it in memory. */
-function whoHolds ({ leases, cached, parked, holders }) {
+function whoHolds ({ leases, cached, parked, holders, waits }) {
   const known = [['held', leases], ['cached', cached], ['parked', parked]].filter(([, n]) => n)
   const terms = [['Leases', known.map(([how, n]) => `${count(n)} ${how}`).join(', ') || 'none']]
   for (const each of holders ?? []) {
     const how = each.cached_ms !== undefined ? 'Cached by' : each.parked_ms !== undefined ? 'Parked by'
       : each.access === 'rw' ? (each.exclusive && !each.stream ? 'Claimed by' : 'Written by')
         : each.stream ? 'Read by' : 'Held by'
-    terms.push([how, `${each.client || 'no name'}, pid ${each.pid}, session ${each.session}, for ${span(each.age_ms)}${takesPart(each.stream)}`])
+    terms.push([how, who(each) + takesPart(each.stream)])
   }
+  if (waits) terms.push([waits.exclusive ? 'Claim waits' : 'Writer waits', who(waits)])
   return terms
+}
+
+function who ({ client, pid, session, age_ms: age }) {
+  return `${client || 'no name'}, pid ${pid}, session ${session}, for ${span(age)}`
 }
 
 function takesPart (stream) {

@@ -227,7 +227,7 @@ function send (moment) {
     selected: selected && {
       ...shown(selected),
       extents: selected.extents,
-      holders: held?.version === selected.version ? held.holders : null
+      ...(held?.version === selected.version && { holders: held.holders, waits: held.waits })
     },
     selectedAt: selected?.alive ? order.indexOf(selected) : -1,
     devices: devices(),
