@@ -178,24 +178,28 @@ def share_module(
     device: _Device, view: bool = False, timeout: float = 3600.0, others: bool = False,
     attributes: Callable[[Any], Mapping[str, Any]] = lambda _: {},
 ) -> Tuple[Any, Optional[View]]:
-    """(make()'s module, with the tensors of load()'s; with `view` the view of them). load() runs if they are not there.
+    """(The module, whose tensors are the published ones; with `view` the view of them).
 
-    `device`: where load() puts them. `timeout`: seconds for another process that loads them.
-    `others`: another user's are taken, too; else Denied, since others can guess a name that is made of facts.
+    It is load()'s where they were not there yet, which are published, else make()'s: engines that note what layers they
+    have can make only one. `device`: where load() puts them.
+    `timeout`: seconds for another process that loads them. `others`: another user's are taken, too; else Denied, since
+    others can guess a name that is made of facts.
     """
     with alone(name, timeout):
-        if name not in client:
-            loaded = load()
-            put_module(client, name, loaded, facts, device=device, attributes=attributes(loaded))
-            del loaded
-            gc.collect()
-            if _device_of(device).type == "cuda":
-                torch.cuda.empty_cache()
+        loads = name not in client
+        if loads:
+            module = load()
+            put_module(client, name, module, facts, device=device, attributes=attributes(module))
     found = client.stat(name)
     if not others:
         of_this_user(found, "; give another name")
-    module = make()
+    if not loads:
+        module = make()
     shown = map_module(client, name, module, facts, view=view, version=found.version)
+    if loads:  # its own tensors have gone
+        gc.collect()
+        if _device_of(device).type == "cuda":
+            torch.cuda.empty_cache()
     return module, shown
 
 
