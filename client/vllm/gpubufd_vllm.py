@@ -1,4 +1,4 @@
-"""vLLM takes its weights from gpubufd: a loader of processed weights, one of files, and weight-transfer engines.
+"""vLLM takes its weights from gpubufd: a loader of processed weights, one of files, sleep, and a weight-transfer engine.
 
 pip install gpubufd-vllm makes them known to vLLM, by its entry point. Then:
 
@@ -7,12 +7,18 @@ pip install gpubufd-vllm makes them known to vLLM, by its entry point. Then:
 The first engine of a kind loads, quantises and lays out, as with --load-format auto, and publishes the result, on its GPU.
 It and all others map that, read-only, and keep no copy; an engine that starts anew maps it, too, though the first has
 ended. The name is made of all that the layout depends on, which is compared as a whole, too: the files with sizes, inodes and times,
-revision, dtypes, quantisation, kernels, the ranks of tensors, pipelines, data and experts, vLLM's and PyTorch's versions,
-the GPU. Quantisations that do not support it are refused, as vLLM's own weight cache does. Extra config:
+the model's configuration, revision, dtypes, quantisation, kernels, the ranks of tensors, pipelines, data and experts,
+VLLM_… variables that make another program, vLLM's and PyTorch's versions, the GPU. Buffers (tables of positions, scales
+of the KV cache) are each engine's own, since vLLM writes them. Layers that cannot take processed weights are refused.
+Extra config:
 
     {"name": "policy"}          a name of yours: of other weights, too, which are Mismatch if a fact differs
     {"view": true}              weights that change in place: see below
     {"timeout": 600}            seconds to wait for an engine that loads the same (3600)
+
+With --enable-sleep-mode the weights sleep with the KV cache, at both levels: the daemon keeps them, in another tier when
+their memory is wanted. They wake at the same addresses, so graphs stay valid; after level 2, too, without a reload. An
+engine that is killed asleep leaves them to the next one.
 
 With --load-format gpubufd-files the files' own tensors are mapped, and each engine computes with a copy of its own.
 {"device": "cuda"} has the files in the GPU's memory instead of the host's.
@@ -22,18 +28,22 @@ rearrange, {"name": "policy", "label": "step-42"}, as gpubufd.torch.put_state_di
 {"view": true}, {"version": 3} or {"label": "step-42"} without a name shows a later version of the processed weights
 at the addresses that CUDA graphs know; publish() of an engine that has loaded them makes it.
 
-The interfaces are those of vLLM 0.33, with which the tests run it (docs/INTEROP.md).
+The interfaces are those that vLLM has had from 0.25 to 0.33, with which the tests run it (docs/INTEROP.md).
 """
 
 import contextlib
 import dataclasses
+import functools
+import hashlib
+import json
 import os
 import weakref
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import gpubufd
 import gpubufd.torch
 import torch
+import vllm
 from gpubufd.torch.processed import (
     connected,
     drop_unread,
@@ -44,24 +54,36 @@ from gpubufd.torch.processed import (
     put_module,
     share_module,
 )
+from vllm.config.utils import normalize_value
+from vllm.device_allocator.sleep_mode_backend import CuMemBackend
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
     WeightTransferUpdateInfo,
 )
+from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from vllm.model_executor.model_loader.utils import initialize_model, process_weights_after_loading
-from vllm.model_executor.model_loader.weight_cache.protocol import WeightCacheKey, check_ipc_quant_support
-from vllm.model_executor.model_loader.weight_cache.utils import export_model_attrs
-from vllm.model_executor.utils import weights_already_processed
+from vllm.model_executor.models.interfaces import SupportsEagleBase
 from vllm.utils.torch_utils import set_default_torch_dtype
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-_shown: "weakref.WeakKeyDictionary[Any, Tuple[gpubufd.Client, str, Any]]" = weakref.WeakKeyDictionary()
 
 
-# ---- processed weights ----
+@dataclasses.dataclass
+class _Shown:
+    """The weights that an engine's model shows."""
+
+    name: str
+    view: Any  # None: it is mapped for good
+    buffers: List[Tuple[Any, Any]]  # (the model's own, the published one)
+
+
+_shown: "weakref.WeakKeyDictionary[Any, _Shown]" = weakref.WeakKeyDictionary()
+
+
+# ---- the key ----
 
 
 def _ranks() -> Dict[str, int]:
@@ -74,15 +96,116 @@ def _ranks() -> Dict[str, int]:
     return found
 
 
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
 def _facts(vllm_config: Any, model_config: Any, device: Any, is_draft: bool) -> Dict[str, Any]:
-    """All that the processed weights depend on."""
-    parallel = vllm_config.parallel_config
-    key = WeightCacheKey.from_model_config(
-        model_config, cache_config=vllm_config.cache_config, kernel_config=vllm_config.kernel_config, is_draft=is_draft,
-        enable_expert_parallel=parallel.enable_expert_parallel,
-        expert_placement_strategy=parallel.expert_placement_strategy, **_ranks())
-    gpu = [torch.cuda.get_device_name(device), *torch.cuda.get_device_capability(device)] if device.type == "cuda" else None
-    return {**dataclasses.asdict(key), "model": model_config.model, "torch": torch.__version__, "gpu": gpu}
+    """All that the processed weights depend on. Made before they are loaded: that changes the model's configuration."""
+    parallel, cache, kernels = vllm_config.parallel_config, vllm_config.cache_config, vllm_config.kernel_config
+    return {
+        "model": model_config.model, "revision": model_config.revision, "is_draft": is_draft,
+        "config": _digest(model_config.hf_config.to_dict()), "model_impl": str(model_config.model_impl),
+        "dtype": str(model_config.dtype), "quantization": model_config.quantization,
+        "quantization_config": _digest(normalize_value(model_config.quantization_config)),
+        "kv_cache_dtype": str(cache.cache_dtype), "kv_cache_dtype_skip_layers": sorted(cache.kv_cache_dtype_skip_layers),
+        "moe_backend": str(kernels.moe_backend), "linear_backend": str(kernels.linear_backend),
+        "linear_backend_per_quant": getattr(kernels, "linear_backend_per_quant", None) or {},
+        "expert_parallel": parallel.enable_expert_parallel, "expert_placement": str(parallel.expert_placement_strategy),
+        **_ranks(), "environment": _digest(vllm.envs.compile_factors()), "vllm": vllm.__version__, "torch": torch.__version__,
+        "gpu": [torch.cuda.get_device_name(device), *torch.cuda.get_device_capability(device)]
+        if device.type == "cuda" else None,
+    }
+
+
+# ---- layers that are given processed weights ----
+
+# A layer whose tensors were processed by another engine has this left to do, by the class of its quantisation, in releases
+# of vLLM that do not tell (0.25; later ones have supports_pre_processed_weights).
+
+
+def _nothing(method: Any, layer: Any) -> None:
+    pass
+
+
+def _fp8(method: Any, layer: Any) -> None:
+    if not hasattr(layer, "input_scale"):
+        layer.input_scale = None
+
+
+def _kv_cache_scales(method: Any, layer: Any) -> None:
+    for name in ("q_scale", "k_scale", "v_scale", "prob_scale"):  # consumed: the buffers have their values
+        if hasattr(layer, name):
+            delattr(layer, name)
+        setattr(layer, f"_{name}_float", getattr(layer, f"_{name}").item())
+
+
+_LEFT_TO_DO: Dict[str, Callable[[Any, Any], None]] = {
+    "linear.UnquantizedLinearMethod": _nothing,
+    "vocab_parallel_embedding.UnquantizedEmbeddingMethod": _nothing,
+    "fp8.Fp8LinearMethod": _fp8,
+    "fp8.Fp8KVCacheMethod": _kv_cache_scales,
+}
+
+
+# Kernels that change nothing but the layer's tensors, and their own logical_output_size.
+_FP8_KERNELS = ("CutlassFP8ScaledMMLinearKernel", "PerTensorTorchFP8ScaledMMLinearKernel",
+                "ChannelWiseTorchFP8ScaledMMLinearKernel", "FlashInferFP8ScaledMMLinearKernel")
+
+
+def _left_to_do(method: Any) -> Optional[Callable[[Any, Any], None]]:
+    """None: such layers cannot take processed weights, as far as is known."""
+    if hasattr(method, "fp8_linear") and type(method.fp8_linear).__name__ not in _FP8_KERNELS:
+        return None
+    kind = type(method)
+    return _LEFT_TO_DO.get(f"{kind.__module__.rpartition('.')[2]}.{kind.__qualname__}")
+
+
+def _methods(model: Any) -> Iterator[Tuple[str, Any, Any]]:
+    """(name, layer, its quantisation) of the layers that have one."""
+    for name, layer in model.named_modules():
+        method = getattr(layer, "quant_method", None)
+        if isinstance(method, QuantizeMethodBase):
+            yield name, layer, method
+
+
+def _check(model: Any) -> None:
+    """ValueError: a layer cannot take processed weights."""
+    for name, _, method in _methods(model):
+        told = getattr(method, "supports_pre_processed_weights", None)
+        if not (_left_to_do(method) if told is None else told):
+            raise ValueError(f"--load-format gpubufd: layer {name} has {type(method).__name__}, which cannot take processed weights")
+
+
+def _finish(model: Any, model_config: Any, device: Any) -> None:
+    """Layers make their kernels, and change no weight."""
+    from vllm.model_executor import utils
+
+    with contextlib.ExitStack() as stack:
+        if hasattr(utils, "weights_already_processed"):
+            stack.enter_context(utils.weights_already_processed())
+        else:
+            for _, _, method in _methods(model):
+                method.process_weights_after_loading = functools.partial(_left_to_do(method), method)
+                stack.callback(method.__dict__.pop, "process_weights_after_loading", None)  # layers may share one
+        process_weights_after_loading(model, model_config, device)
+    for _, layer, method in _methods(model):
+        kernel = getattr(method, "fp8_linear", None)
+        if getattr(kernel, "logical_output_size", 0) is None:  # vLLM's flag leaves it out
+            kernel.logical_output_size = layer.output_size_per_partition
+
+
+def _own_buffers(model: Any) -> List[Tuple[Any, Any]]:
+    """Gives the model buffers of its own: (its own, the published one) of each."""
+    made: Dict[int, Tuple[Any, Any]] = {}
+    for part in model.modules():
+        for leaf, one in part._buffers.items():
+            if one is not None and not one.is_meta:
+                part._buffers[leaf] = made.setdefault(id(one), (one.clone(), one))[0]
+    return list(made.values())
+
+
+# ---- processed weights ----
 
 
 class GpubufdLoader(BaseModelLoader):
@@ -122,29 +245,39 @@ class GpubufdLoader(BaseModelLoader):
     def load_model(self, vllm_config: Any, model_config: Any, prefix: str = "") -> Any:
         if vllm_config.parallel_config.enable_eplb:
             raise ValueError("--load-format gpubufd: experts that are moved (EPLB) need weights that can be written")
+        if getattr(model_config, "sleep_preserve_parameter_names", None):
+            raise ValueError("--load-format gpubufd: sleep_preserve_parameter_names writes weights; all are kept without it")
         client, device = connected("vllm"), self._device(vllm_config)
         name, facts = self._wanted(vllm_config, model_config)
+        sleeps = vllm_config.model_config.enable_sleep_mode
 
         def load() -> Any:
             model = self._plain().load_model(vllm_config, model_config, prefix)
-            check_ipc_quant_support(model)
+            _check(model)
             return model
 
         def make() -> Any:
             with torch.device("meta"):
                 model = initialize_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix)
-            check_ipc_quant_support(model)
+            _check(model)
             return model
 
         with set_default_torch_dtype(model_config.dtype):
             model, view = share_module(
-                client, name, facts, load, make, device=device, view=self.view, timeout=self.timeout,
-                others=bool(self.name), attributes=export_model_attrs)
-            with weights_already_processed():  # layers make their kernels, and change no weight
-                process_weights_after_loading(model, model_config, device)
+                client, name, facts, load, make, device=device, view=self.view or sleeps, timeout=self.timeout,
+                others=bool(self.name), attributes=_attributes)
+            buffers = _own_buffers(model)
+            _finish(model, model_config, device)
         drop_unread(model)
-        _shown[model] = client, name, view
+        _shown[model] = _Shown(name, view, buffers)
+        if sleeps and vllm_config.model_config.sleep_mode_backend == "cumem":  # the default, which does not know them
+            vllm_config.model_config.sleep_mode_backend = "gpubufd"
         return model.eval()
+
+
+def _attributes(model: Any) -> Dict[str, bool]:
+    """Attributes that load_weights() has set at a draft model: an engine that maps it does not call that."""
+    return {name: bool(getattr(model, name)) for name in SupportsEagleBase.__annotations__ if hasattr(model, name)}
 
 
 def publish(
@@ -153,7 +286,38 @@ def publish(
 ) -> gpubufd.Ref:
     """Publishes a loaded model's processed weights; with replace=True and a label as the next version for views."""
     return put_module(
-        client or connected("vllm"), name, model, facts, device=device, attributes=export_model_attrs(model), **options)
+        client or connected("vllm"), name, model, facts, device=device, attributes=_attributes(model), **options)
+
+
+# ---- sleep ----
+
+
+class GpubufdSleep(CuMemBackend):
+    """The KV cache is discarded as ever; the weights are parked, and stay the daemon's."""
+
+    def suspend(self, level: int = 1) -> None:
+        for view in self._views():
+            view.park()
+        super().suspend(level)
+
+    def resume(self, tags: Optional[List[str]] = None) -> None:
+        self._state = "RESUMING"
+        if tags is None or "weights" in tags:
+            for view in self._views():
+                view.resume()
+        super().resume(tags)
+
+    @staticmethod
+    def _views() -> List[Any]:
+        return [shown.view for shown in _shown.values() if shown.view is not None]
+
+    @classmethod
+    def preserves_compiled_artifacts(cls) -> bool:
+        return True
+
+    @classmethod
+    def supports_durable_storage(cls) -> bool:
+        return True
 
 
 # ---- files ----
@@ -221,8 +385,8 @@ class GpubufdTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):
     update_info_cls = UpdateInfo
     client: Optional[gpubufd.Client] = None
 
-    def _view(self) -> Any:
-        return _shown.get(self.model, (None, None, None))[2]
+    def _mapped(self) -> Optional[_Shown]:
+        return _shown.get(self.model)
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         self.client = gpubufd.connect(init_info.path)
@@ -231,30 +395,37 @@ class GpubufdTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):
         """Layers that have rearranged their weights take those of a checkpoint again."""
         from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
 
-        if self._view() is None:
+        if self._mapped() is None:
             initialize_layerwise_reload(self.model)
 
     def finish_weight_update(self) -> None:
         """They are rearranged anew, in the memory that the engine's graphs know."""
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
-        if self._view() is None:
+        if self._mapped() is None:
             finalize_layerwise_reload(self.model, self.model_config)
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
         if self.client is None:
             raise RuntimeError("there is no connection: call init_transfer_engine() first")
-        view = self._view()
+        mapped = self._mapped()
         if not update_info.name:
-            if view is None:
+            if mapped is None or mapped.view is None:
                 raise ValueError('update_info has no name: only an engine with {"view": true} shows its next version')
-            view.switch(version=update_info.version, label=update_info.label)
+            mapped.view.switch(version=update_info.version, label=update_info.label)
+            for own, published in mapped.buffers:
+                own.copy_(published)
             return
-        if self.model in _shown:
+        if mapped is not None:
             raise ValueError("this engine's weights are mapped, and cannot be written: publish() them, and use a view")
         state = gpubufd.torch.get_state_dict(
             self.client, update_info.name, version=update_info.version, label=update_info.label)
         self.model.load_weights(state.items())
+
+    @staticmethod
+    def trainer_send_weights(iterator: Any, trainer_args: Any) -> None:
+        """vLLM 0.25 wants it to be there. Trainers publish: gpubufd.torch.put_state_dict()."""
+        raise NotImplementedError(GpubufdTransfer.trainer_send_weights.__doc__)
 
     def shutdown(self) -> None:
         if self.client is not None:
@@ -262,11 +433,13 @@ class GpubufdTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):
 
 
 def register() -> None:
-    """For vLLM's plugins, which are called more than once: makes the load formats and the transfer backend known."""
+    """For vLLM's plugins, which are called more than once: makes the load formats and the backends known."""
+    from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
     from vllm.model_executor.model_loader import register_model_loader
 
     register_model_loader("gpubufd")(GpubufdLoader)
     register_model_loader("gpubufd-files")(GpubufdFilesLoader)
-    with contextlib.suppress(ValueError):  # it is known
+    with contextlib.suppress(ValueError):  # they are known
         WeightTransferEngineFactory.register_engine("gpubufd", GpubufdTransfer)
+        SleepModeBackendFactory.register_backend("gpubufd", __name__, GpubufdSleep.__name__)
