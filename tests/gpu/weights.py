@@ -74,11 +74,13 @@ def mixture(count=18900):
 class Worker:
     """A Python process that does what weights_worker.py has functions for."""
 
+    script = "weights_worker.py"
+
     def __init__(self, place):
         self.log = place.directory / f"worker{len(place.workers)}.log"
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-X", "faulthandler", HERE / "weights_worker.py"], stdin=subprocess.PIPE,
+                [sys.executable, "-X", "faulthandler", HERE / self.script], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=log, env=place.environment, cwd=place.directory)
         place.workers.append(self)
 
