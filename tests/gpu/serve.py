@@ -275,13 +275,6 @@ def bf16(place):
     place.engines = served(place, place.model("bf16"))
 
 
-@check("FP8: greedy and seeded, the same tokens as --load-format auto; a second engine's weights take 1 % at most")
-def fp8(place):
-    need_gpu(place)
-    for engine in served(place, place.model("fp8")):
-        engine.stop()
-
-
 @check("kill -9 of the engine that published: the other one serves on, and the next one begins")
 def kill_engine(place):
     killed, place.other = place.engines
@@ -323,47 +316,6 @@ def kill_both(place):
     next_engine(place, "both killed")
 
 
-@check("the start of an engine: gpubufd, auto, safetensors' prefetch; in one after the other")
-def starts(place):
-    for what, options in (("gpubufd", GPUBUFD), ("auto", {}), ("auto, prefetch", {"safetensors_load_strategy": "prefetch"})):
-        engine = place.engine(place.model("bf16"), **options)
-        place.row(f"start, {what}: its weights", s(engine.told["seconds"]))
-        engine.stop()
-
-
-@check("an operation in place on a mapped weight fails in that process alone")
-def written(place):
-    need_gpu(place)
-    engine = place.engine(place.model("bf16"), **GPUBUFD)
-    said = engine.write()
-    engine.stop()
-    expect("illegal" in said.lower() or "invalid" in said.lower(), f"it said: {said}")
-    next_engine(place, "after a write")
-
-
-@check("versions switched under captured graphs: tokens of the one or of the other, never of both")
-def versions(place):
-    count, graphs = GRAPHED, GRAPHS if place.gpu else {}
-    engine = place.engine(place.model("bf16"), **VIEW, **graphs, weight_transfer_config={"backend": "gpubufd"})
-    name, facts = engine.key()
-    wanted = {}
-    for label, model in (("a", "bf16"), ("b", "other")):
-        publisher = place.engine(place.model(model), **graphs)
-        wanted[label] = publisher.tokens(count, 0)
-        publisher.publish(name, facts, label)
-        publisher.stop()
-    expect(all(a != b for a, b in zip(wanted["a"], wanted["b"])), "both say the same")
-    rounds, times = 100 if place.gpu else 10, []
-    for i in range(rounds):
-        label = "ba"[i % 2]
-        times.append(engine.switch(label))
-        found = engine.tokens(count, 0)
-        expect(found == wanted[label], f"round {i}: {sum(a != b for a, b in zip(found, wanted[label]))} of {count} are not of {label}")
-    times.sort()
-    place.row(f"{rounds} switches: median, longest", f"{s(times[len(times) // 2])}, {s(times[-1])}", "", "vLLM's calls included")
-    engine.stop()
-
-
 @check("sleep of level 1 and 2, tags, and the tokens after it")
 def sleep(place):
     need_gpu(place)
@@ -399,6 +351,29 @@ def killed_asleep(place):
     engine = place.engine(place.model("bf16"), **GPUBUFD, **GRAPHS, enable_sleep_mode=True)
     place.row("killed asleep: the successor's weights", s(engine.told["seconds"]))
     expect(engine.tokens(GRAPHED, 0) == place.sleeper_wanted, "other tokens")
+    engine.stop()
+
+
+@check("versions switched under captured graphs: tokens of the one or of the other, never of both")
+def versions(place):
+    count, graphs = GRAPHED, GRAPHS if place.gpu else {}
+    engine = place.engine(place.model("bf16"), **VIEW, **graphs, weight_transfer_config={"backend": "gpubufd"})
+    name, facts = engine.key()
+    wanted = {}
+    for label, model in (("a", "bf16"), ("b", "other")):
+        publisher = place.engine(place.model(model), **graphs)
+        wanted[label] = publisher.tokens(count, 0)
+        publisher.publish(name, facts, label)
+        publisher.stop()
+    expect(all(a != b for a, b in zip(wanted["a"], wanted["b"])), "both say the same")
+    rounds, times = 100 if place.gpu else 10, []
+    for i in range(rounds):
+        label = "ba"[i % 2]
+        times.append(engine.switch(label))
+        found = engine.tokens(count, 0)
+        expect(found == wanted[label], f"round {i}: {sum(a != b for a, b in zip(found, wanted[label]))} of {count} are not of {label}")
+    times.sort()
+    place.row(f"{rounds} switches: median, longest", f"{s(times[len(times) // 2])}, {s(times[-1])}", "", "vLLM's calls included")
     engine.stop()
 
 
@@ -455,6 +430,31 @@ def big(place):
     engine = place.engine(place.model("big"))
     place.row("16 GiB: by auto, from memory", s(engine.told["seconds"]))
     engine.stop()
+
+
+@check("FP8: greedy and seeded, the same tokens as --load-format auto; a second engine's weights take 1 % at most")
+def fp8(place):
+    need_gpu(place)
+    for engine in served(place, place.model("fp8")):
+        engine.stop()
+
+
+@check("the start of an engine: gpubufd, auto, safetensors' prefetch; in one after the other")
+def starts(place):
+    for what, options in (("gpubufd", GPUBUFD), ("auto", {}), ("auto, prefetch", {"safetensors_load_strategy": "prefetch"})):
+        engine = place.engine(place.model("bf16"), **options)
+        place.row(f"start, {what}: its weights", s(engine.told["seconds"]))
+        engine.stop()
+
+
+@check("an operation in place on a mapped weight fails in that process alone")
+def written(place):
+    need_gpu(place)
+    engine = place.engine(place.model("bf16"), **GPUBUFD)
+    said = engine.write()
+    engine.stop()
+    expect("illegal" in said.lower() or "invalid" in said.lower(), f"it said: {said}")
+    next_engine(place, "after a write")
 
 
 def late(signum, frame):
