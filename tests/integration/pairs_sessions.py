@@ -231,7 +231,7 @@ class Sessions:
         version = one.version
         if one.stays:
             lease = self.left_of(former, one)
-            lease.left, lease.client, lease.ident = False, client, ident
+            lease.left, lease.client, lease.ident, lease.slot = False, client, ident, None
             client.leases[ident] = lease
         else:
             lease = self.model.grant(client, ident, version)
