@@ -79,7 +79,7 @@ void gb_users_end(struct gb_users *users)
 void gb_users_stock(struct gb_users *users, uint64_t open_files, uint64_t stored_files,
                     uint64_t sent_files)
 {
-    users->open_files = open_files;
+    users->open_files = users->left_files = open_files;
     users->stocks[GB_STOCK_OPEN].most = gb_files_for_users(open_files);
     users->stocks[GB_STOCK_KEPT].most = gb_stored_for_users(stored_files);
     /* A killed daemon's descriptors stay in flight until they are received. So this daemon uses a
@@ -95,7 +95,7 @@ void gb_users_reserve(struct gb_users *users, uint64_t own)
 
     if (users->open_files == 0)
         return;
-    users->open_files = left;
+    users->left_files = left;
     if (stock->most > most)
         stock->most = most;
 }
@@ -106,7 +106,7 @@ bool gb_users_are_short(const struct gb_users *users)
     const struct gb_stock *stock = &users->stocks[GB_STOCK_OPEN];
 
     return stock->most != UINT64_MAX &&
-           stock->used > stock->most + (users->open_files - stock->most) / 2;
+           stock->used > stock->most + (users->left_files - stock->most) / 2;
 }
 
 uint64_t gb_user_room(const struct gb_user *user, enum gb_stock_kind kind)

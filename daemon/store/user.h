@@ -39,7 +39,7 @@ struct gb_users {
     struct gb_link past; /* gb_user_excess() of these is not 0 on some device */
     struct gb_quotas quotas;
     struct gb_stock stocks[GB_STOCKS];
-    uint64_t open_files; /* that the daemon may open beside its own; 0: any number */
+    uint64_t open_files, left_files; /* that the daemon may open; beside its own. 0: any number */
     size_t record_bytes; /* of a user's record: a room above may have it begin with struct gb_user,
                             and go on with what it keeps of the user, zeroed at first */
 };
