@@ -240,12 +240,25 @@ static const char *session_text(const cJSON *session, char *out, size_t size)
     return out;
 }
 
+/* Whether the tiers below are so full that the next object of a usual size will be refused. */
+static bool tiers_refuse(const struct gb_doctor *doctor, const struct gb_inventory_place *device)
+{
+    uint64_t objects = device->objects ? device->objects : 1;
+    bool has_tier = false;
+
+    for (size_t i = 0; i < doctor->memory.place_count; i++)
+        has_tier |= doctor->memory.places[i].is_tier;
+    return has_tier && device->stays > 0 &&
+           device->free + device->evictable < (device->used + device->spilled_bytes) / objects;
+}
+
 static void look_at_room(struct gb_doctor *doctor, const struct gb_inventory_place *device)
 {
     uint64_t available = device->free + device->retained + device->evictable;
     const cJSON *most = who_has_most(&doctor->memory, "holds");
     char session[384];
-    bool tight = available < device->capacity / 10;
+    bool refuse = tiers_refuse(doctor, device);
+    bool tight = refuse || available < device->capacity / 10;
 
     gb_doctor_find(doctor, tight ? GB_HEALTH_WARN : GB_HEALTH_OK, "memory",
                    "%s: of %s, %s are free or can be made so; %s leased, %s pinned or kept",
@@ -253,7 +266,12 @@ static void look_at_room(struct gb_doctor *doctor, const struct gb_inventory_pla
                    gb_size(device->leased).text, gb_size(device->pinned).text);
     if (!tight)
         return;
-    if (most && device->leased >= device->pinned)
+    if (refuse)
+        gb_doctor_advise(doctor,
+                         "%s of it stay, since the tiers are nearly full: delete objects, or give "
+                         "them more (gpubufd --tier); create gets no_space meanwhile",
+                         gb_size(device->stays).text);
+    else if (most && device->leased >= device->pinned)
         gb_doctor_advise(doctor,
                          "%s holds most, %s: gpubufctl ps; or give the device more (gpubufd "
                          "--device)",

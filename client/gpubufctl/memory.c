@@ -39,6 +39,8 @@ static const struct {
     FIGURE(evictable, TELL_DEVICE),
     FIGURE(leaving, TELL_DEVICE),
     FIGURE(spilled_bytes, TELL_DEVICE),
+    FIGURE(stays, 0),
+    FIGURE(objects, 0),
     FIGURE(failures, 0),
 #undef FIGURE
 };

@@ -23,6 +23,7 @@ struct gb_inventory_place {
     uint64_t leased, pinned;     /* of used, may overlap */
     uint64_t evictable, leaving; /* of used */
     uint64_t spilled_bytes;
+    uint64_t stays, objects; /* of used: nobody holds it, and no tier takes it; also spilled ones */
     uint64_t failures;
 };
 

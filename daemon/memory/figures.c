@@ -5,7 +5,8 @@
 #include "daemon/memory/device.h"
 #include "daemon/memory/tier.h"
 
-size_t gb_device_figures(const struct gb_device *device, struct gb_figure *figures)
+size_t gb_device_figures(const struct gb_device *device, uint64_t evictable,
+                         struct gb_figure *figures)
 {
     const struct gb_figure all[] = {
         {"capacity", "gpubufd_device_capacity_bytes", "The bytes that the daemon may allocate.",
@@ -19,10 +20,11 @@ size_t gb_device_figures(const struct gb_device *device, struct gb_figure *figur
         {"leased", "gpubufd_device_leased_bytes", "In objects under a lease.", device->leased},
         {"pinned", "gpubufd_device_pinned_bytes", "In objects that are pinned or to be kept.",
          device->pinned},
-        {"stays", "gpubufd_device_stays_bytes", "In objects that stay for want of a tier.",
-         device->stay.bytes},
-        {"evictable", "gpubufd_device_evictable_bytes", "In objects that may go.",
-         device->recency.bytes},
+        {"stays", "gpubufd_device_stays_bytes",
+         "In objects that nobody holds, and that stay for want of room in a tier.",
+         device->stay.bytes + device->recency.bytes - evictable},
+        {"evictable", "gpubufd_device_evictable_bytes", "In objects that may go for a new one.",
+         evictable},
         {"clean", NULL, NULL, device->recency.clean_bytes},
         {"objects", "gpubufd_device_objects", "Objects, unsealed and unnamed ones included.",
          device->objects},

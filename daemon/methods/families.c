@@ -10,6 +10,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/memory/figures.h"
+#include "daemon/spill/tiers.h"
 
 /* ---- families ---- */
 
@@ -99,7 +100,9 @@ static void write_devices(const struct gb_server *server, struct metrics *metric
 
     for (unsigned d = 0; d < server->device_count; d++) {
         things[d].label = (struct label){"device", server->devices[d]->id};
-        things[d].count = gb_device_figures(server->devices[d], things[d].all);
+        things[d].count = gb_device_figures(server->devices[d],
+                                            gb_spill_evictable(&server->spill, server->devices[d]),
+                                            things[d].all);
     }
     write_figures(metrics, things, server->device_count);
 }

@@ -5,6 +5,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/memory/figures.h"
 #include "daemon/methods/families.h"
+#include "daemon/spill/tiers.h"
 
 /* ---- stats ---- */
 
@@ -48,7 +49,9 @@ static void write_devices(struct gb_call *call)
         gb_write_cstring(writer, device->name);
         if (device->alias[0])
             gb_write_format(writer, ",\"alias\":\"%s\"", device->alias);
-        write_figures(writer, figures, gb_device_figures(device, figures));
+        write_figures(
+            writer, figures,
+            gb_device_figures(device, gb_spill_evictable(&call->server->spill, device), figures));
         gb_write_char(writer, '}');
     }
     GB_WRITE_LITERAL(writer, "],\"tiers\":[");

@@ -59,6 +59,24 @@ uint64_t gb_spill_room_below(const struct gb_spill *spill, const struct gb_devic
     return room >= least ? room - least + reserve : 0;
 }
 
+/*
+ * The largest n such that n bytes and what is stuck fit into `all`, the device without what is
+ * held. What is needed is stuck, unless the tiers take it: they take room - spare - n bytes if that
+ * is n or more, and then n and what is stuck fit.
+ */
+uint64_t gb_spill_evictable(const struct gb_spill *spill, const struct gb_device *device)
+{
+    const struct gb_recency *recency = &device->recency;
+    uint64_t there = gb_device_free_bytes(device) + gb_device_retained(device);
+    uint64_t all = there + recency->bytes, largest = all - recency->needed_bytes, least;
+    uint64_t room = gb_spill_room(spill, device, 1, &least), spare = least - 2;
+    uint64_t half = room > spare ? (room - spare) / 2 : 0;
+
+    if (half > all)
+        half = all;
+    return (half > largest ? half : largest) - there;
+}
+
 static int add_places(struct gb_tier *tier, uint64_t bytes, struct gb_error *error)
 {
     tier->arena = gb_arena_new();

@@ -41,6 +41,9 @@ uint64_t gb_spill_room(const struct gb_spill *spill, const struct gb_device *dev
    reserve: objects are alike, and leave as wholes. */
 uint64_t gb_spill_room_below(const struct gb_spill *spill, const struct gb_device *device,
                              uint64_t reserve);
+/* The bytes of the device's objects that may leave for the largest object that `create` could make
+   now, by the account of gb_spill_room_below. */
+uint64_t gb_spill_evictable(const struct gb_spill *spill, const struct gb_device *device);
 /* Whether the device's objects can go to that tier. */
 bool gb_spill_has(const struct gb_spill *spill, const struct gb_device *device,
                   enum gb_tier_kind tier);

@@ -7,9 +7,11 @@ import subprocess
 
 import pytest
 
-from device import ROOT
+import device as test_device
+from ctl import Ctl
+from device import MIB, ROOT
 from http_client import get
-from peer import DEADLINE
+from peer import DEADLINE, Peer, RpcError, bytes_layout, wait_until
 
 MONITORING = ROOT / "docs" / "monitoring"
 ALERTS = MONITORING / "alerts.yml"
@@ -166,6 +168,45 @@ def test_every_alert_goes_off_and_stays_calm(promtool, tmp_path):
     rules(promtool, tmp_path, tests)
 
 
+def scraped(port, pace):
+    """The series of /metrics as Prometheus has them, a quarter of a minute apart; each grows by pace(name, value)."""
+    series = []
+    for line in get(port, "/metrics").text.splitlines():
+        if not line.startswith("#"):
+            name, value = line.rsplit(" ", 1)
+            labels = name.partition("{")[2].rstrip("}")
+            series.append({"series": f"{name.partition('{')[0]}{{{labels}{labels and ','}instance='a',job='gpubufd'}}",
+                           "values": f"{float(value):.9g}+{pace(name, float(value))}x60"})
+    return series
+
+
+@pytest.mark.skipif(test_device.ON_GPU, reason="the tier is the host's only one")
+@pytest.mark.parametrize("size", [5 * MIB, 18 * MIB])
+def test_full_tiers_are_told_before_an_object_is_refused(promtool, daemon_factory, gateway, tmp_path, size):
+    """What `stats` says that the next object could have decides; and doctor and the alert warn before one is refused."""
+    place = tmp_path / "tier"
+    place.mkdir(mode=0o700)
+    daemon = daemon_factory("--tier", f"disk:100M:{place}")
+    port, ctl, peer = gateway(daemon, "--http", "127.0.0.1:0").port, Ctl(daemon.path, str(tmp_path)), daemon.connect()
+    steps = []
+    for count in range(50):
+        wait_until(lambda: peer.call("stats")["devices"][0]["leaving"] == 0)
+        (device,) = peer.call("stats")["devices"]
+        (room,) = (one for one in json.loads(ctl.raw("--json", "doctor").stdout)["findings"] if "can be made so" in one["text"])
+        steps.append((device["free"] + device["evictable"], room, scraped(port, lambda *_: 0)))
+        with Peer(daemon.path) as other:
+            try:
+                other.create_object(f"o/{count}", bytes_layout(size), bytes(size))
+            except RpcError as error:
+                assert error.kind == "no_space"
+                break
+    assert steps[-1][0] < size <= steps[-2][0] + device["retained"] and device["stays"] > 0
+    assert steps[0][1]["health"] == "ok" and steps[-1][1]["health"] == "warn" and "the tiers are nearly full" in steps[-1][1]["advice"]
+    for (_, _, series), told in ((steps[0], []), (steps[-1], [{"labels": "{}", "value": 1}])):
+        rules(promtool, tmp_path, [{"interval": "15s", "input_series": series, "promql_expr_test": [{
+            "expr": 'count(ALERTS{alertname="GpubufdDeviceNearlyFull",alertstate="firing"})', "eval_time": "14m", "exp_samples": told}]}])
+
+
 # ---- the dashboard ---------------------------------------------------------------------------
 
 # Of those that only tell of errors nothing comes on a calm day, and of a peer's or a provider's nothing where there is none.
@@ -173,15 +214,8 @@ OF_ERRORS = ("gpubufd_limits_reached_total", "result!=\"ok\"", "gpubufd_peer_", 
 
 
 def test_what_is_scraped_fills_the_dashboard_and_sets_off_nothing(promtool, port, tmp_path):
-    """As Prometheus has the figures, a quarter of a minute apart; and as Grafana asks, with everything chosen."""
-    series = []
-    for line in get(port, "/metrics").text.splitlines():
-        if not line.startswith("#"):
-            name, value = line.rsplit(" ", 1)
-            labels = name.partition("{")[2].rstrip("}")
-            step = 1 if ("_total" in name or "_bucket" in name) and float(value) else 0
-            series.append({"series": f"{name.partition('{')[0]}{{{labels}{labels and ','}instance='a',job='gpubufd'}}",
-                           "values": f"{float(value):.9g}+{step}x40"})
+    """As Grafana asks, with everything chosen."""
+    series = scraped(port, lambda name, value: 1 if ("_total" in name or "_bucket" in name) and value else 0)
     panels = json.loads((MONITORING / "grafana.json").read_text())["panels"]
     expressions = {re.sub(r"\$(instance|device)", ".*", target["expr"]).replace("$__rate_interval", "1m")
                    for panel in panels for target in panel.get("targets", ())}
