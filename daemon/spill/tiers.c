@@ -61,7 +61,7 @@ uint64_t gb_spill_room_below(const struct gb_spill *spill, const struct gb_devic
 
 /*
  * The largest n such that n bytes and what is stuck fit into `all`, the device without what is
- * held. What is needed is stuck, unless the tiers take it: they take room - spare - n bytes if that
+ * held. Needed content is stuck, unless the tiers take it: they take room - spare - n bytes if that
  * is n or more, and then n and what is stuck fit.
  */
 uint64_t gb_spill_evictable(const struct gb_spill *spill, const struct gb_device *device)

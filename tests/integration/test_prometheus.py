@@ -183,7 +183,7 @@ def scraped(port, pace):
 @pytest.mark.skipif(test_device.ON_GPU, reason="the tier is the host's only one")
 @pytest.mark.parametrize("size", [5 * MIB, 18 * MIB])
 def test_full_tiers_are_told_before_an_object_is_refused(promtool, daemon_factory, gateway, tmp_path, size):
-    """What `stats` says that the next object could have decides; and doctor and the alert warn before one is refused."""
+    """An object is refused when `stats` says that it could not have as much; doctor and the alert warn before."""
     place = tmp_path / "tier"
     place.mkdir(mode=0o700)
     daemon = daemon_factory("--tier", f"disk:100M:{place}")
@@ -217,6 +217,7 @@ def test_what_is_scraped_fills_the_dashboard_and_sets_off_nothing(promtool, port
     """As Grafana asks, with everything chosen."""
     series = scraped(port, lambda name, value: 1 if ("_total" in name or "_bucket" in name) and value else 0)
     panels = json.loads((MONITORING / "grafana.json").read_text())["panels"]
+    assert [panel["title"] for panel in panels if panel["type"] != "row" and not panel.get("description")] == []
     expressions = {re.sub(r"\$(instance|device)", ".*", target["expr"]).replace("$__rate_interval", "1m")
                    for panel in panels for target in panel.get("targets", ())}
     assert len(series) > 300 and len(expressions) > 40
