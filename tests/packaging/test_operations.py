@@ -65,3 +65,16 @@ def test_the_reasons_that_sessions_end():
     source += "".join(one.read_text(encoding="utf-8") for one in (ROOT / "proto").glob("*.c"))
     assert len(reasons) >= 8
     assert [reason for reason in reasons if f'"{reason}"' not in source] == []
+
+
+def test_what_packaged_pages_and_programs_name_is_packaged():
+    packaged = {line for file in (ROOT / "debian").glob("*.docs") for line in file.read_text().split()}
+    assert all((ROOT / page).exists() for page in packaged)
+    named = {f"docs/{page}" for page in ("OPERATIONS.md", "EVENTS.md", "HTTP.md", "METRICS.md")}
+    for page in sorted(named):
+        links = re.findall(r"\]\(([^)#:]+\.md)", (ROOT / page).read_text(encoding="utf-8"))
+        named |= {(ROOT / "docs" / link).resolve().relative_to(ROOT).as_posix() for link in links}
+    for source in (ROOT / "daemon").rglob("*.c"):
+        named |= set(re.findall(r"\bdocs/[A-Z-]+\.md", source.read_text(encoding="utf-8")))
+    named -= {page for page in named if page.startswith("docs/decisions/")}  # history, for those who have the source
+    assert named <= packaged, sorted(named - packaged)
