@@ -555,8 +555,6 @@ static int restore_leases(struct restoring *restoring, const struct gb_replayed_
         if (lease)
             r = gb_stream_restore_part(lease, &former, take_page(restoring, former.page).fd);
     }
-    if (r == 0)
-        gb_stream_restored(object);
     return r;
 }
 
@@ -779,6 +777,13 @@ static int keep_away(struct restoring *restoring, const struct gb_replayed_stora
     return gb_state_keep_away(restoring->state, replayed->number, record, length);
 }
 
+/* Clears those that have ended from streams. */
+static void end_parts(struct gb_storage *storage)
+{
+    GB_LIST_EACH(&storage->objects, struct gb_object, object, of_storage)
+        gb_stream_restored(object);
+}
+
 /* Records which storages are lost, and those that are not as their records say. */
 static int note_storages(struct restoring *restoring, struct gb_error *error)
 {
@@ -795,9 +800,12 @@ static int note_storages(struct restoring *restoring, struct gb_error *error)
         }
         if (replayed->fleeting && (replayed->storage || replayed->object_count > 0))
             continue; /* its record is still needed */
-        if (!replayed->storage)
+        if (!replayed->storage) {
             gb_state_storage_gone(state, replayed->number);
-        else if (!is_as_recorded(replayed))
+            continue;
+        }
+        end_parts(replayed->storage);
+        if (!is_as_recorded(replayed))
             store->on_storage(store->on_change_arg, replayed->storage);
     }
     return 0;

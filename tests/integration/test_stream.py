@@ -386,6 +386,21 @@ def test_a_page_that_is_not_handed_over(directory, lost):
         kept.close()
 
 
+def test_the_manager_forgets_pages_of_those_that_have_ended(directory):
+    """A stream that was there for its readers alone goes when they ended while no daemon ran, and its pages with it."""
+    kept = Kept(directory)
+    try:
+        make(kept.start())
+        dead = Child(f"{directory}/s", lambda peer: read(peer)[1]["reader"])
+        kept.crash()
+        dead.kill()
+        assert "stream" not in kept.start().call("stat", name="cam0")["object"]
+        kept.crash()
+        assert not [name for name, fd in kept.fds if name.startswith("s") and os.fstat(fd).st_size == PAGE]
+    finally:
+        kept.close()
+
+
 LIBC = ctypes.CDLL(None)
 FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
 
