@@ -147,6 +147,12 @@ struct gpubuf_connect_options {
     bool own_daemon;         /* only to one that this process' user runs: GPUBUF_E_DENIED */
     bool while_listening;    /* if this process' user runs it: do not wait for it to come back once
                                  nobody listens any more, as a supervisor would */
+    /* Called some times in a second while a call of this client copies content, with the bytes
+       copied since, or waits for an answer, with 0; in the thread of that call, with no lock held.
+       Anything but 0 ends the call with GPUBUF_E_CANCELED: a put publishes nothing. It must not use
+       the client. A call that seals waits for the daemon's answer all the same. NULL: none */
+    int (*progress)(void *arg, uint64_t bytes);
+    void *progress_arg;
 };
 
 #define GPUBUF_NO_RESUME (-2)

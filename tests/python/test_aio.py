@@ -34,6 +34,7 @@ def test_all_calls(daemon, client, np, tmp_path):
         await c.seal(made)
         assert [i.name for i in await c.list()] == ["a", "b", "f", "made", "t"]
         assert (await c.stat("a")).bytes == 80
+        assert "aio.Client, session" in repr(c) and "aio.Client, session" in c._repr_html_() and ">made<" in c._repr_html_()
         await c.pin("a")
         assert (await c.stat("a")).pinned
         await c.unpin("a")

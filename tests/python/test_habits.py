@@ -279,6 +279,13 @@ def test_dtypes_by_numpys_short_names(client):
         client.create("made", "float65", 2, replace=True)
 
 
+def test_a_stack_of_images_is_shown_shortly(client):
+    client.put("stack", np.zeros((10, 480, 640, 3), "u1"))
+    client.put("small", np.arange(24).reshape(2, 3, 4))
+    assert len(repr(client["stack"])) < 400 and len(client["stack"]._repr_html_()) < 400
+    assert " 17" in repr(client["small"])
+
+
 def test_what_notebooks_show(client):
     client.put("weights/<a>", np.arange(3), label="step-1", own=True)
     for shown in (client, client.list(), client.list("weights/"), client.devices(), client.leases()):
@@ -289,9 +296,13 @@ def test_what_notebooks_show(client):
     assert [info.name for info in client.list()[:1]] == ["weights/<a>"]  # it is a list
     with client.stream("camera", "u1", (2, 3)) as writer, client.read("camera") as reader:
         assert repr(writer) == "<gpubufd.StreamWriter of 'camera': frames of uint8 (2, 3)>"
+        assert "StreamWriter of &#x27;camera&#x27;" in writer._repr_html_() and "<table" in writer._repr_html_()
         with writer.next() as frame:
+            frame.array[:] = 7
             assert repr(frame).startswith("<gpubufd.Frame ")
+            assert "<pre>[[7 7 7]" in frame._repr_html_()
         assert "StreamReader of 'camera'" in repr(reader)
+    assert "closed" in reader._repr_html_()
     with client.follow("weights/<a>") as view:
         assert "View of &#x27;weights/&lt;a&gt;" in view._repr_html_() and "<table" in view._repr_html_()
         view.park()

@@ -5,6 +5,7 @@
 
 #include "client/lib/memory/gpu_copy.h"
 #include "client/lib/objects/object.h"
+#include "client/lib/wire/progress.h"
 #include "client/lib/wire/report.h"
 
 int gpubuf_device_ordinal(const struct gpubuf_object *object)
@@ -41,9 +42,9 @@ static int locate(const struct gpubuf_object *object, enum gpubuf_which which, u
     return 0;
 }
 
-/* Copies by the object's GPU, or else by the data's, or on the host. */
-static int copy(const struct gb_holding *lease, void *to, const void *from, const void *data,
-                uint64_t bytes, void *stream)
+/* Copies a piece by the object's GPU, or else by the data's, or on the host. */
+static int copy_piece(const struct gb_holding *lease, void *to, const void *from, const void *data,
+                      uint64_t bytes, void *stream)
 {
     struct gb_error error;
     struct gb_gpu *gpu;
@@ -63,6 +64,22 @@ static int copy(const struct gb_holding *lease, void *to, const void *from, cons
     if (r == 0 && !stream)
         r = gb_gpu_finish(gpu, NULL, &error);
     return r < 0 ? gb_report(lease->client, &error) : 0;
+}
+
+static int copy(const struct gb_holding *lease, char *to, const char *from, const void *data,
+                uint64_t bytes, void *stream)
+{
+    uint64_t most = stream ? UINT64_MAX : GB_PROGRESS_PIECE; /* what is queued takes no time */
+
+    for (uint64_t done = 0, count; done < bytes; done += count) {
+        count = bytes - done < most ? bytes - done : most;
+        int r = copy_piece(lease, to + done, from + done, (const char *)data + done, count, stream);
+        if (r == 0)
+            r = gb_progress(lease->client, count);
+        if (r < 0)
+            return r;
+    }
+    return 0;
 }
 
 int gpubuf_read(const struct gpubuf_object *object, enum gpubuf_which which, uint64_t offset,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/lib/wire/progress.h"
 #include "client/lib/wire/report.h"
 
 /* The pointer of a buffer of no bytes, for consumers that refuse NULL. */
@@ -257,8 +258,16 @@ int gb_buffer_write(const struct gb_holding *lease, const struct gb_buffer *buff
                               "the daemon gave a smaller buffer than it was asked for");
     struct gb_error error;
     const struct gb_mapped *mapping = lease->segments[buffer->segment].import->mappings[1];
-    int r = gb_mapped_write(mapping, buffer->offset + offset, from, bytes, &error);
-    return r < 0 ? gb_report(lease->client, &error) : 0;
+    for (uint64_t done = 0, count; done < bytes; done += count) {
+        count = bytes - done < GB_PROGRESS_PIECE ? bytes - done : GB_PROGRESS_PIECE;
+        int r = gb_mapped_write(mapping, buffer->offset + offset + done, (const char *)from + done,
+                                count, &error);
+        if (r < 0)
+            return gb_report(lease->client, &error);
+        if ((r = gb_progress(lease->client, count)) < 0)
+            return r;
+    }
+    return 0;
 }
 
 int gb_buffer_write_bits(const struct gb_holding *lease, const struct gb_buffer *buffer,

@@ -371,6 +371,7 @@ static int seal_and_wait(struct gpubuf_object *object, const int64_t *null_count
     }
     if (r == 0) {
         request = &seal->base;
+        request->firm = true; /* whether it is published is to be known */
         r = gb_request_wait(client, &request, gb_answer_timeout(client, 0));
     }
     if (request) {

@@ -167,6 +167,8 @@ struct gpubuf_client {
     struct gb_daemon daemon;
     _Atomic uint64_t session, connections;
     bool lingers; /* it has asked for leases that outlive its connections */
+    int (*progress)(void *arg, uint64_t bytes); /* as in the options: progress.h; or NULL */
+    void *progress_arg;
     struct gb_requests requests;
     struct gb_deliveries deliveries;
 

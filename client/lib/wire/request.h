@@ -53,6 +53,7 @@ struct gb_request {
     int status;    /* once `ended` */
     bool once;     /* the daemon must not get it twice */
     bool waited;   /* by a blocking call, which frees it; else there is a callback */
+    bool firm;     /* the program does not end the wait for it: progress.h */
     bool canceled; /* nobody is interested any more: discard what comes */
     bool ended;    /* the outcome is there */
     bool again;    /* sent again by its own reply */

@@ -5,6 +5,7 @@
 
 #include "client/lib/base/clock.h"
 #include "client/lib/wire/output.h"
+#include "client/lib/wire/progress.h"
 #include "client/lib/wire/receive.h"
 #include "client/lib/wire/report.h"
 
@@ -109,23 +110,38 @@ static void push_output(struct gpubuf_client *client, int left)
     gb_flush(client);
 }
 
-static int give_up(struct gb_request **request)
+static void give_up(struct gb_request **request)
 {
-    struct gpubuf_client *client = (*request)->client;
-
     (*request)->canceled = true;
     *request = NULL;
-    return gb_report_text(client, GPUBUF_E_TIMEOUT, "the daemon has not answered in time");
+}
+
+/* Whether the program wants the wait to end. Lets the lock go. */
+static bool is_unwanted(struct gpubuf_client *client, const struct gb_request *request)
+{
+    if (!client->progress || request->firm || request->ended)
+        return false;
+    pthread_mutex_unlock(&client->lock);
+    bool unwanted = gb_progress(client, 0) < 0;
+    pthread_mutex_lock(&client->lock);
+    return unwanted && !request->ended;
 }
 
 int gb_request_wait(struct gpubuf_client *client, struct gb_request **request, int64_t timeout_ms)
 {
-    int64_t deadline = gb_deadline_ms(timeout_ms);
+    int64_t end = gb_deadline_ms(timeout_ms);
 
     while (!(*request)->ended) {
+        int64_t deadline = end;
         int left = gb_left_ms(deadline);
-        if (left == 0)
-            return give_up(request);
+        if (left == 0) {
+            give_up(request);
+            return gb_report_text(client, GPUBUF_E_TIMEOUT, "the daemon has not answered in time");
+        }
+        if (client->progress && !(*request)->firm && (left < 0 || left > GB_PROGRESS_MS)) {
+            left = GB_PROGRESS_MS;
+            deadline = gb_deadline_ms(left);
+        }
         if (!client->polling.leader) {
             lead(client, left);
             gb_deliver(client, true);
@@ -133,6 +149,10 @@ int gb_request_wait(struct gpubuf_client *client, struct gb_request **request, i
             push_output(client, left);
         } else {
             follow(client, deadline);
+        }
+        if (is_unwanted(client, *request)) {
+            give_up(request);
+            return GPUBUF_E_CANCELED;
         }
     }
     gb_request_remove(*request);

@@ -12,7 +12,7 @@ from typing import (
     Union, overload,
 )
 
-from . import _convert, _core, _errors, _nodes, _packing, _params, _provide, _repr, _start, cuda
+from . import _convert, _core, _errors, _nodes, _packing, _params, _progress, _provide, _repr, _start, cuda
 from ._calls import Calls, Steps, _layout_of, blocking
 from ._held import Held
 from ._layout import ARRAY, DATA, HOST, MASK
@@ -231,7 +231,8 @@ class Client(_core.Client, Steps, Names):
         until = time.monotonic() + self._resume_seconds if replace and self._resumes else 0.0
         while True:
             try:
-                return self._put_plan(name, plan, on, opts, wait)
+                with _progress.of(name, plan.nbytes):
+                    return self._put_plan(name, plan, on, opts, wait)
             except (_errors.Closed, _errors.Stale):  # the daemon went meanwhile: done again, it comes to the same
                 if self.closed or time.monotonic() >= until:
                     raise

@@ -62,6 +62,14 @@ class Plan:
     streams: List[int] = dataclasses.field(default_factory=list)  # CUDA streams whose queued work makes the value
     events: List[Tuple[int, int]] = dataclasses.field(default_factory=list)  # (address of a CUevent, device)
 
+    def nbytes(self) -> Optional[int]:
+        """How many bytes are to be copied, where that is known at once."""
+        if self.kind == "array":
+            return bytes_of(self.dtype, self.shape)
+        if self.kind == "bytes":
+            return memoryview(self.buffer).nbytes
+        return int(self.layout[1]) if self.kind == "bundle" else None
+
     def take(self, name: str, found: _gpu.Found) -> None:
         """Adds a column."""
         self.columns.append((name, found.pieces))

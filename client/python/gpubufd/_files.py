@@ -5,6 +5,7 @@ Arrow's and Parquet files need pyarrow, arrays NumPy; lines of JSON need no pack
 
 from __future__ import annotations
 
+import concurrent.futures
 import datetime
 import decimal
 import importlib
@@ -12,9 +13,10 @@ import json
 import math
 import os
 import pathlib
+import threading
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
-from . import _frames, cuda
+from . import _frames, _progress, cuda
 from ._layout import ARRAY, BUNDLE, BYTES, COLUMN, DATA, TABLE, a_kind
 
 FilePath = Union[str, "os.PathLike[str]"]
@@ -60,6 +62,47 @@ def _library(name: str, what: str) -> Any:
         ) from error
 
 
+PIECE = 8 << 20  # bytes that are written at a time
+
+
+class Sink:
+    """A file that is written in pieces: between two of them Ctrl-C ends it, and its bar moves."""
+
+    def __init__(self, path: FilePath) -> None:
+        self._file = open(path, "wb")
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        for at in range(0, len(view), PIECE):
+            _progress.copied(self._file.write(view[at : at + PIECE]))
+        return len(view)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def __enter__(self) -> "Sink":
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._file.close()
+
+
+def _apart(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Runs work that heeds no signal in a thread of its own, which goes on after Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        return work(*arguments)
+    outcome: "concurrent.futures.Future[Any]" = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work(*arguments))
+        except BaseException as error:  # noqa: B902: raised by result()
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="gpubufd-read").start()
+    return outcome.result()
+
+
 # ---- Arrow and Parquet ----
 
 
@@ -80,14 +123,15 @@ def _write_arrow(held: Any, path: str, format: str, compression: Optional[str]) 
     table = _arrow_table(held, pyarrow)
     options = ipc.IpcWriteOptions(compression=compression)
     make = ipc.new_file if format == "arrow" else ipc.new_stream
-    with pyarrow.OSFile(path, "wb") as sink, make(sink, table.schema, options=options) as writer:
+    with Sink(path) as sink, make(sink, table.schema, options=options) as writer:
         writer.write_table(table)
 
 
 def _write_parquet(held: Any, path: str, format: str, compression: Optional[str]) -> None:
     parquet = _library("pyarrow.parquet", "Parquet files")
     table = _arrow_table(held, _library("pyarrow", "Parquet files"))
-    parquet.write_table(table, path, compression=compression or "snappy")
+    with Sink(path) as sink:
+        parquet.write_table(table, sink, compression=compression or "snappy")
 
 
 def _of_arrow_table(table: Any, pyarrow: Any) -> Any:
@@ -112,7 +156,7 @@ def _read_arrow(path: str, format: str) -> Any:
 
 def _read_parquet(path: str, format: str) -> Any:
     parquet = _library("pyarrow.parquet", "Parquet files")
-    return _of_arrow_table(parquet.read_table(path), _library("pyarrow", "Parquet files"))
+    return _of_arrow_table(_apart(parquet.read_table, path), _library("pyarrow", "Parquet files"))
 
 
 # ---- lines of JSON ----
@@ -182,7 +226,7 @@ def _write_npy(held: Any, path: str, format: str, compression: Optional[str]) ->
     numpy = _library("numpy", "NumPy's files")
     if held.kind == TABLE:
         raise TypeError(f"{held.name!r} is a table, and a .npy file an array: save() it as .arrow or .parquet")
-    with open(path, "wb") as file:
+    with Sink(path) as file:
         numpy.save(file, held.to_numpy(), allow_pickle=False)
 
 
@@ -212,7 +256,7 @@ def _write_npz(held: Any, path: str, format: str, compression: Optional[str]) ->
     for name, part in parts.items():
         if part.kind == COLUMN and part.null_count:
             raise TypeError(f"{name!r} has nulls, for which a .npz file has no place: write .arrow")
-    with open(path, "wb") as file:
+    with Sink(path) as file:
         numpy.savez(file, **{name: part.to_numpy() for name, part in parts.items()})
 
 
@@ -240,7 +284,8 @@ def write(held: Any, path: FilePath, format: Optional[str], compression: Optiona
         raise TypeError(f"{held.name!r} has nulls, for which a .npy file has no place: save() it as .arrow")
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        WRITERS[found](held.to_host(), str(part), found, compression)
+        with _progress.of(target.name):
+            WRITERS[found](held.to_host(), str(part), found, compression)
         os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)

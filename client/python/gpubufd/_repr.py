@@ -128,11 +128,19 @@ def text(held: Any) -> str:
 def _matrix(held: Any) -> str:
     """NumPy's text of an array of other than one axis; empty for a large array on a GPU."""
     try:
-        if held._ordinal < 0:
-            return f"\n{held.to_numpy()}"
-        return f"\n{held.copy_to_host()}" if held.nbytes <= MATRIX_BYTES else ""
+        if held._ordinal >= 0 and held.nbytes > MATRIX_BYTES:
+            return ""
+        return "\n" + _numbers(held.to_numpy() if held._ordinal < 0 else held.copy_to_host())
     except Exception:  # a repr must not fail
         return ""
+
+
+def _numbers(array: Any) -> str:
+    """NumPy's text; of more than two axes, such as a stack of images, only the ends of each."""
+    import numpy
+
+    few = {"edgeitems": 1, "threshold": 64} if array.ndim > 2 else {}
+    return str(numpy.array2string(array, **few))
 
 
 def _shown(table: Any) -> List[Any]:
@@ -308,14 +316,31 @@ def _told(info: Any) -> Dict[str, Any]:
             "leases": info.leases, **more}
 
 
-def of_client(client: Any) -> str:
-    title = f"<p><b>{_html.escape(repr(client))}</b></p>"
+def of_client(client: Any, name: str = "") -> str:
+    title = f"<p><b>{_html.escape((name or repr(client))[1:-1])}</b></p>"
     if client.closed:
         return title
     try:
         return title + records(client.list())
     except Exception as error:  # a repr must not fail: it says what is wrong instead
         return f"{title}<p>{_html.escape(str(error))}</p>"
+
+
+def of_frame(frame: Any) -> str:
+    try:
+        shown = _numbers(frame.array)
+    except Exception as error:  # a repr must not fail: on a GPU, or given back
+        shown = str(error)
+    return f"<p><b>{_html.escape(repr(frame)[1:-1])}</b></p><pre>{_html.escape(shown)}</pre>"
+
+
+def of_stream(stream: Any) -> str:
+    title = f"<p><b>{_html.escape(repr(stream)[1:-1])}</b></p>"
+    held = stream._object
+    if held.released:
+        return title
+    return title + records([{"slots": held.shape[0], "size of a frame": _size(held.nbytes // held.shape[0]),
+                             "device": _where(held)}])
 
 
 def html(held: Any) -> str:

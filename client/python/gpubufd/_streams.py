@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, AsyncIterator, Iterator, Optional, Tuple, TypeVar
 
-from . import _core, _errors, _params, _values, cuda
+from . import _core, _errors, _params, _repr, _values, cuda
 from ._buffers import Exchange
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ class Frame(Exchange):
 
     def __repr__(self) -> str:
         return f"<gpubufd.Frame {self.number} of {self._stream._name!r}, {self.bytes} bytes, {self.missed} missed>"
+
+    def _repr_html_(self) -> str:
+        return _repr.of_frame(self)
 
     @property
     def array(self) -> "numpy.ndarray[Any, Any]":
@@ -111,7 +114,12 @@ class _Stream:
         return tuple(self._object.shape[1:])
 
     def __repr__(self) -> str:
+        if self._object.released:
+            return f"<gpubufd.{type(self).__name__} of {self._name!r}, closed>"
         return f"<gpubufd.{type(self).__name__} of {self._name!r}: frames of {self.dtype} {self.shape}>"
+
+    def _repr_html_(self) -> str:
+        return _repr.of_stream(self)
 
     def close(self) -> None:
         """Ends it; arrays of its frames are not to be used any more."""

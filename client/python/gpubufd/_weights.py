@@ -14,16 +14,14 @@ import pathlib
 import threading
 from typing import Any, BinaryIO, Callable, Iterator, Mapping, Optional, Tuple
 
-from . import _bundle, _client, _convert, _errors, _packing, _params, cuda
+from . import _bundle, _client, _convert, _errors, _packing, _params, _progress, cuda
 from ._client import Client, default_client
-from ._files import FilePath
+from ._files import PIECE, FilePath, Sink
 from ._layout import BUNDLE, DATA
 from ._params import Evict, Mode, Seconds
 from ._reading import File
 from ._shards import SUFFIX, Shards
 from ._told import of_this_user
-
-PIECE = 8 << 20  # bytes that are written at a time
 
 # ---- writing ----
 
@@ -52,7 +50,7 @@ def save(tensors: Mapping[str, Any], path: FilePath, metadata: Optional[Mapping[
     _client.wait_for_streams(plan, None)
     part = target.with_name(f".gpubufd-{os.getpid()}-{threading.get_ident()}.part")
     try:
-        with open(part, "wb") as file:
+        with _progress.of(target.name, plan.nbytes), Sink(part) as file:
             for copy in _packing.copies(plan):
                 for piece in _pieces(copy):
                     file.write(piece)
@@ -208,7 +206,8 @@ def _publish(
                 reading = Reading(file, made, later.pop_all())
                 reading.wait(0, 8 + manifest_bytes)
                 return made, reading
-            file.fill(made)
+            with _progress.of(os.path.basename(file.path), lambda: size):
+                file.fill(made)
         made._seal(None, 0)
     except BaseException:
         made.release()

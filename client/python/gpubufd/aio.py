@@ -22,7 +22,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Coroutine, Deque, Dict, Iterable, List, Optional
 from typing import Sequence, Tuple, Type, TypeVar, Union, overload
 
-from . import _client, _convert, _core, _errors, _nodes, _params, _provide, _provide_aio, _told, cuda
+from . import _client, _convert, _core, _errors, _nodes, _params, _provide, _provide_aio, _repr, _told, cuda
 from ._calls import Calls
 from ._layout import ARRAY, BYTES, HOST
 from ._provide import Wanted
@@ -72,6 +72,12 @@ class Client(Calls):
         self._copying: Dict[int, Any] = {}  # a stream for each GPU
         self._providers: List[Provider] = []
         self._arm()
+
+    def __repr__(self) -> str:
+        return repr(self._client).replace("gpubufd.Client", "gpubufd.aio.Client")
+
+    def _repr_html_(self) -> str:
+        return _repr.of_client(self._client, repr(self))
 
     # ---- the loop ----
 

@@ -12,6 +12,7 @@
 #include "client/python/src/object.h"
 #include "client/python/src/options.h"
 #include "client/python/src/pending.h"
+#include "client/python/src/progress.h"
 #include "client/python/src/reconnect.h"
 
 PyTypeObject *client_type;
@@ -60,7 +61,7 @@ static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *keywor
 {
     static char *names[] = {"path",         "name",    "timeout_ms", "cache_bytes", "resume_ms",
                             "cache_leases", "patient", "own_daemon", "start",       NULL};
-    struct gpubuf_connect_options options = {.size = sizeof(options)};
+    struct gpubuf_connect_options options = {.size = sizeof(options), .progress = progress_tell};
     unsigned long long cache_bytes;
     int patient = 1, own = 0;
     PyObject *start = Py_None;

@@ -106,11 +106,15 @@ int fill_setup(PyObject *module);
 int exchange_setup(PyObject *module);
 int stream_setup(PyObject *module);
 
+extern _Thread_local unsigned calls_without_gil; /* that the thread is in: progress.h */
+
 /* An expression that may wait, without the GIL. */
 #define WITHOUT_GIL(...)                                                                           \
     do {                                                                                           \
         PyThreadState *thread = PyEval_SaveThread();                                               \
+        calls_without_gil++;                                                                       \
         __VA_ARGS__;                                                                               \
+        calls_without_gil--;                                                                       \
         PyEval_RestoreThread(thread);                                                              \
     } while (0)
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "client/python/src/object.h"
+#include "client/python/src/progress.h"
 
 enum { SIGNALS_MS = 100 }; /* how long a signal of Python's may wait */
 
@@ -117,13 +118,16 @@ static PyObject *fill_wait(PyObject *object, PyObject *args)
     unsigned long long at = 0, bytes = UINT64_MAX;
     int status = GPUBUF_E_TIMEOUT;
     bool interrupted = false;
+    uint64_t before = 0, done = 0;
 
     if (!PyArg_ParseTuple(args, "|KK:wait", &at, &bytes))
         return NULL;
     self->waiters++;
     while (status == GPUBUF_E_TIMEOUT && !interrupted && !self->ended) {
-        WITHOUT_GIL(status = gpubuf_fill_wait(self->fill, at, bytes, SIGNALS_MS, NULL));
-        interrupted = PyErr_CheckSignals() < 0;
+        WITHOUT_GIL(status = gpubuf_fill_wait(self->fill, at, bytes, SIGNALS_MS, &done));
+        interrupted =
+            PyErr_CheckSignals() < 0 || (bytes == UINT64_MAX && progress_copied(done - before) < 0);
+        before = done;
     }
     PyObject *result = status == 0 && !interrupted ? new_ref(Py_None) : NULL;
     if (status < 0 && !interrupted) {

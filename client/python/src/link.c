@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "client/python/src/progress.h"
+
 PyObject *error_factory;
 
 struct link *link_new(struct gpubuf_client *client)
@@ -61,6 +63,8 @@ void *raise_error(int status, const char *message)
 
 PyObject *raise_status(const struct link *link, int status)
 {
+    if (status == GPUBUF_E_CANCELED && progress_raise())
+        return NULL;
     if (status == GPUBUF_E_NO_MEMORY)
         return PyErr_NoMemory();
     return raise_error(status, gpubuf_errmsg(link ? link->client : NULL));

@@ -8,6 +8,7 @@
 #include "client/python/src/follow.h"
 #include "client/python/src/link.h"
 #include "client/python/src/object.h"
+#include "client/python/src/progress.h"
 #include "client/python/src/text.h"
 #include "client/python/src/view.h"
 #include "proto/limits.h"
@@ -48,6 +49,7 @@ static PyObject *core_socket_path(PyObject *module, PyObject *args)
 static PyMethodDef functions[] = {
     {"socket_path", core_socket_path, METH_VARARGS, NULL},
     {"set_error_factory", core_set_error_factory, METH_O, NULL},
+    {"on_copied", core_on_copied, METH_O, NULL},
     {"set_kinds", core_set_kinds, METH_VARARGS, NULL},
     {"address", core_address, METH_O, NULL},
     {"itemsize", core_itemsize, METH_O, NULL},

@@ -52,6 +52,10 @@ pub struct gpubuf_connect_options {
     pub cache_lease_ms: ::std::os::raw::c_int,
     pub own_daemon: bool,
     pub while_listening: bool,
+    pub progress: ::core::option::Option<
+        unsafe extern "C" fn(arg: *mut ::core::ffi::c_void, bytes: u64) -> ::std::os::raw::c_int,
+    >,
+    pub progress_arg: *mut ::core::ffi::c_void,
 }
 pub type gpubuf_call_cb = ::core::option::Option<
     unsafe extern "C" fn(
