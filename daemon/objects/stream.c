@@ -177,11 +177,13 @@ static int may_open(const struct gb_lease *lease, struct gb_error *error)
     unsigned others = !lease->write                       ? 1
                       : readers < GB_STREAM_PAGES_AT_ONCE ? readers
                                                           : GB_STREAM_PAGES_AT_ONCE;
-    int r = gb_user_may_take(user, GB_STOCK_OPEN, 4 + others, error);
+    bool begins = lease->write && !(stream && stream->front);
+    unsigned kept = begins && user == owner ? 2 : 0;
+    int r = gb_user_may_take(user, GB_STOCK_OPEN, 4 + others + kept, error);
 
-    if (r == 0 && lease->write && stream && stream->front)
+    if (r == 0 && lease->write && !begins)
         return 0;
-    if (r == 0 && lease->write)
+    if (r == 0 && begins)
         r = gb_user_may_take(owner, GB_STOCK_OPEN, 2, error);
     return r < 0 ? r : gb_user_may_take(lease->write ? owner : user, GB_STOCK_KEPT, 2, error);
 }
