@@ -389,7 +389,7 @@ class Model:
     def join(lease, hold, lag):
         """The number of a reader, or of a writer, that takes part."""
         stream = lease.version.stream = lease.version.stream or Stream()
-        lease.slot = None
+        lease.cached, lease.slot = False, None
         if lease.write:
             stream.writer += 1
             lease.part = "writer"
