@@ -128,19 +128,26 @@ static void print_uniform(const struct gb_cli *cli, const cJSON *section, unsign
     struct gb_grid grid;
     struct gb_short own;
     int position = 0;
+    const char *title = title_of(section->child, 0, &own), *titles = NULL;
 
-    gb_grid_init(&grid, (size_t)cJSON_GetArraySize(section->child) + 1);
+    GB_CJSON_EACH(member, section->child)
+        if (member->valuestring && member->valuestring == title)
+            titles = member->string; /* its column comes first, and not again */
+    gb_grid_init(&grid, (size_t)cJSON_GetArraySize(section->child) + !titles);
     for (size_t i = 1; i < grid.column_count; i++)
         grid.columns[i].right = true;
     gb_grid_text(&grid, "", GB_STYLE_NONE);
     GB_CJSON_EACH(member, section->child)
-        gb_grid_text(&grid, member->string, GB_STYLE_DIM);
+        if (!titles || strcmp(member->string, titles) != 0)
+            gb_grid_text(&grid, member->string, GB_STYLE_DIM);
     GB_CJSON_EACH(item, section) {
         if (is_all_zero(item))
             continue;
         gb_grid_text(&grid, title_of(item, position++, &own), GB_STYLE_NONE);
         GB_CJSON_EACH(member, section->child)
-            add_value(&grid, item->string, member->string, gb_cjson_member(item, member->string));
+            if (!titles || strcmp(member->string, titles) != 0)
+                add_value(&grid, item->string, member->string,
+                          gb_cjson_member(item, member->string));
     }
     gb_grid_print(&grid, gb_term_width(), depth * 2, cli->color, false);
 }

@@ -207,6 +207,7 @@ def test_stats_by_what_they_are(tiered):
     assert re.search(r"^  disk$", tiers, re.M) and re.search(r"capacity +128 MiB", tiers)
     users = text.split("\nusers\n")[1].split("\n\n")[0]
     assert re.search(r"used +\d+$", users, re.M), "sessions are no bytes"
+    assert not re.search(r"(host|GPU-\S+).*\1", users), "a device is named once a row"
     assert re.search(r"none$", users, re.M), "no quota"
 
 
