@@ -239,8 +239,7 @@ int gb_gateway_api_snapshot(struct gb_gateway_ask *ask, struct gb_writer *writer
         gb_write_format(writer,
                         ",\n\"objects\":%" PRIu64 ",\"leases\":%" PRIu64
                         ",\"private_objects\":%" PRIu64 ",\"session\":%" PRIu64 "}\n",
-                        stats.names, stats.leases, stats.private_names,
-                        atomic_load(&ask->session));
+                        stats.names, stats.leases, stats.private_names, atomic_load(&ask->session));
     }
     parts_end(&segments);
     parts_end(&sessions);
@@ -300,7 +299,7 @@ static int read_row(struct gb_json item, struct gb_pool *pool, struct row *row,
                         pool, row, NULL, error);
 }
 
-/* What only live objects have; null: it is sealed. */
+/* The members of live objects alone; null for a sealed one. */
 static void write_live(struct gb_writer *writer, const struct row *row)
 {
     if (!row->live) {
@@ -471,8 +470,7 @@ struct reason {
     struct gb_string name;
 };
 
-/* Of the reasons why an object stays those that are leases on it by this name: others' names may not
-   be for everybody. */
+/* Writes the reasons that are leases by this name: other names of the memory may be private. */
 static int write_holders(struct gb_writer *writer, struct gb_json reasons, const char *name,
                          struct gb_pool *pool, struct gb_error *error)
 {

@@ -17,7 +17,7 @@ int gb_gateway_api_stats(struct gb_gateway_ask *ask, struct gb_writer *writer,
                          struct gb_error *error);
 int gb_gateway_api_snapshot(struct gb_gateway_ask *ask, struct gb_writer *writer,
                             struct gb_error *error);
-/* Who has the object of that name leased: nobody, if there is none, or none to be shown. */
+/* The leases on the object of that name: none where there is no such object, or none to show. */
 int gb_gateway_api_holders(struct gb_gateway_ask *ask, const char *name,
                            enum gb_gateway_audience audience, struct gb_writer *writer,
                            struct gb_error *error);

@@ -147,7 +147,7 @@ function showDetails ({ selected, now }) {
   ])
 }
 
-/** What only live objects have. */
+/** Terms of live objects alone. */
 function aboutLive ({ live, rate }) {
   if (!live) return []
   const { stream, generation, writers } = live

@@ -19,7 +19,7 @@ const KEYS = {
   born: row => -row.born
 }
 
-/** What an object is: sealed, or written while others read it, maybe as a stream of frames. */
+/** The kind of an object: sealed, or live, which is written while others read it, maybe as a stream. */
 export function kind ({ live }) {
   return !live ? 'sealed' : live.stream ? 'stream' : 'live'
 }
