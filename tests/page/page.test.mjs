@@ -269,7 +269,7 @@ shows('what happens is seen', few, async (page, daemon) => {
   await page.says('#recent', /spilled\s+a private object\s+–/)
   // Figures without events, such as leases and new sessions, are asked for.
   daemon.objects.get(price.version).leases = 7
-  await until(async () => (await rows(page))[1][5] === '7', 'the leases')
+  await until(async () => (await rows(page))[1][4] === '7', 'the leases')
   daemon.connectSessions(1)
   await page.says('#sum-sessions', /^4$/)
   assert.equal(weather.version in daemon.objects, false)
