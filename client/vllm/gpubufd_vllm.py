@@ -265,7 +265,7 @@ class GpubufdLoader(BaseModelLoader):
         with set_default_torch_dtype(model_config.dtype):
             model, view = share_module(
                 client, name, facts, load, make, device=device, view=self.view or sleeps, timeout=self.timeout,
-                others=bool(self.name), attributes=_attributes)
+                others=bool(self.name), pooled=sleeps, attributes=_attributes)
             buffers = _own_buffers(model)
             _finish(model, model_config, device)
         drop_unread(model)

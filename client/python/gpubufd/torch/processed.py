@@ -175,7 +175,7 @@ def alone(name: str, seconds: float) -> Iterator[None]:
 
 def share_module(
     client: Client, name: str, facts: Mapping[str, Any], load: Callable[[], Any], make: Callable[[], Any], *,
-    device: _Device, view: bool = False, timeout: float = 3600.0, others: bool = False,
+    device: _Device, view: bool = False, timeout: float = 3600.0, others: bool = False, pooled: bool = False,
     attributes: Callable[[Any], Mapping[str, Any]] = lambda _: {},
 ) -> Tuple[Any, Optional[View]]:
     """(The module, whose tensors are the published ones; with `view` the view of them).
@@ -183,7 +183,7 @@ def share_module(
     It is load()'s where they were not there yet, which are published, else make()'s: engines that note what layers they
     have can make only one. `device`: where load() puts them.
     `timeout`: seconds for another process that loads them. `others`: another user's are taken, too; else Denied, since
-    others can guess a name that is made of facts.
+    others can guess a name that is made of facts. `pooled`: the caller has load() allocate from a pool, and empties that.
     """
     with alone(name, timeout):
         loads = name not in client
@@ -198,7 +198,7 @@ def share_module(
     shown = map_module(client, name, module, facts, view=view, version=found.version)
     if loads:  # its own tensors have gone
         gc.collect()
-        if _device_of(device).type == "cuda":
+        if _device_of(device).type == "cuda" and not pooled:
             torch.cuda.empty_cache()
     return module, shown
 
