@@ -33,6 +33,9 @@ def start():
         on_the_host()
     for loader in (base_loader.BaseModelLoader, gpubufd_vllm.GpubufdLoader):
         measure(loader)
+    wanted = gpubufd_vllm.GpubufdLoader._wanted
+    # Of before the load, which changes the configuration that they are made of.
+    gpubufd_vllm.GpubufdLoader._wanted = lambda *given: KEPT.setdefault("wanted", wanted(*given))
     return {"vllm": vllm.__version__, "torch": torch.__version__}
 
 
@@ -156,15 +159,8 @@ def name():
 
 
 def key():
-    """(name, facts) of the weights that this engine shows, as its loader makes them."""
-    from vllm.model_executor.model_loader import get_model_loader
-
-    config = KEPT["llm"].llm_engine.vllm_config
-    loader = get_model_loader(config.load_config)
-    wanted, facts = loader._wanted(config, config.model_config)
-    if wanted != name():
-        raise AssertionError(f"it shows {name()}, and would now look for {wanted}")
-    return wanted, facts
+    """(name, facts) of the weights that this engine shows, as its loader has made them."""
+    return KEPT["wanted"]
 
 
 def publish(name, facts, label):
