@@ -503,7 +503,7 @@ GPUBUF_API int gpubuf_slice(struct gpubuf_object *object, uint64_t offset, uint6
 GPUBUF_API int gpubuf_select(struct gpubuf_object *table, const char *const *names, size_t count,
                              struct gpubuf_object **view);
 
-/* gpubuf_metadata() gives the value of a key in a column's or table's metadata, or NULL.
+/* gpubuf_metadata() gives the value of a key in the metadata of any object but a bundle, or NULL.
    gpubuf_metadata_at() gives pair i, and returns 1 if i is past the end. */
 GPUBUF_API const char *gpubuf_metadata(const struct gpubuf_object *object, const char *key);
 GPUBUF_API int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, const char **key,
@@ -561,7 +561,8 @@ struct gpubuf_layout_spec {
     unsigned ndim;                    /* at most 32 */
     const uint64_t *shape;            /* extents, in elements */
     bool mask;                        /* place a bitmap of valid elements */
-    struct gpubuf_column_spec column; /* KIND_COLUMN; KIND_TABLE: its children, length, metadata */
+    struct gpubuf_column_spec column; /* KIND_COLUMN; KIND_TABLE: its children, length,
+                                         metadata; KIND_ARRAY, KIND_BYTES: its metadata */
     const char *const *parts;         /* KIND_BUNDLE: as gpubuf_alias_options.parts; NULL: all */
 };
 

@@ -7,6 +7,7 @@ static const struct gb_field bytes_fields[] = {
     GB_RAW(kind, GB_FIELD_ANY, GB_FIELD_REQUIRED, 0, 0),
     GB_RAW(bytes, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
     GB_RAW(data, GB_FIELD_OBJECT, 0, 0, 0),
+    GB_RAW(metadata, GB_FIELD_OBJECT, 0, 0, 0),
 };
 
 static const struct gb_field bundle_fields[] = {
@@ -25,6 +26,7 @@ static const struct gb_field array_fields[] = {
     GB_RAW(offset, GB_FIELD_UINT, 0, 0, 0),
     GB_RAW(data, GB_FIELD_OBJECT, 0, 0, 0),
     GB_RAW(mask, GB_FIELD_OBJECT, 0, 0, 0),
+    GB_RAW(metadata, GB_FIELD_OBJECT, 0, 0, 0),
 };
 
 static const struct gb_field table_fields[] = {
@@ -372,6 +374,8 @@ static int read_array(struct gb_layout_reader *reader, struct gb_json value,
     need.place = need.bytes;
     need.align = gb_layout_data_align(&column->dtype);
     r = gb_layout_read_buffer(reader, raw.data, &need, path, &column->data);
+    if (r == 0)
+        r = gb_layout_read_metadata(reader, raw.metadata, path, column);
     if (r < 0)
         return r;
     if (raw.offset > 0 && (!raw.mask.text || reader->form == GB_LAYOUT_CREATE)) {
@@ -421,7 +425,8 @@ static int read_bytes(struct gb_layout_reader *reader, struct gb_json value,
             return r;
     }
     layout->column.dtype.type = GB_TYPE_UINT8;
-    return gb_layout_read_buffer(reader, raw.data, &need, path, &layout->column.data);
+    r = gb_layout_read_metadata(reader, raw.metadata, path, &layout->column);
+    return r < 0 ? r : gb_layout_read_buffer(reader, raw.data, &need, path, &layout->column.data);
 }
 
 static int read_table(struct gb_layout_reader *reader, struct gb_json value,

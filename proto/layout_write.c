@@ -146,6 +146,7 @@ void gb_layout_write(struct gb_writer *writer, const struct gb_layout *layout,
     case GB_KIND_BYTES:
         GB_WRITE_UINT(writer, "{\"kind\":\"bytes\",\"bytes\":", layout->bytes);
         WRITE_BUFFER(writer, column, data, form);
+        write_metadata(writer, column);
         break;
     case GB_KIND_BUNDLE:
         GB_WRITE_UINT(writer, "{\"kind\":\"bundle\",\"bytes\":", layout->bytes);
@@ -156,6 +157,7 @@ void gb_layout_write(struct gb_writer *writer, const struct gb_layout *layout,
     case GB_KIND_ARRAY:
         GB_WRITE_LITERAL(writer, "{\"kind\":\"array\",");
         write_array(writer, layout, form);
+        write_metadata(writer, column);
         break;
     case GB_KIND_COLUMN:
         GB_WRITE_LITERAL(writer, "{\"kind\":\"column\",");

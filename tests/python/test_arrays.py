@@ -49,6 +49,36 @@ def test_times(client, np, dtype):
         memoryview(t)
 
 
+
+def test_metadata_go_with_arrays_and_bytes(tiered, np):
+    """Through each path that tells of an object, or makes another of it."""
+    said = {"unit": "m", "é": 'ü"'}
+    with gpubufd.connect(tiered.daemon.path) as client:
+        values = {"array": np.arange(12.0).reshape(3, 4), "fortran": np.asfortranarray(np.ones((3, 4))), "bytes": b"hello",
+                  "text": "hello", "column": [1, None], "table": {"x": [1, 2]}}
+        for name, value in values.items():
+            client.put(name, value, metadata=said)
+            client.alias("alias", name, replace=True)
+            client.put("copy", client[name], replace=True)
+            client.spill(name)
+            assert [client[each].metadata for each in (name, "alias", "copy")] == [said] * 3, name
+            assert client.stat(name).layout["metadata"] == said
+        assert client["array"].tolist() == values["array"].tolist() and client["fortran"].tolist() == [[1.0] * 4] * 3
+        assert bytes(client["bytes"]) == b"hello" and client["column"].tolist() == [1, None]
+        client.alias("rows", "array", rows=(1, 3))
+        assert client["rows"].metadata == client["array"][1:].metadata == said and client["rows"].tolist()[0] == [4, 5, 6, 7]
+        with client.edit("array") as array:
+            array.to_numpy()[0, 0] = 9
+        assert client["array"].metadata == said and client["array"].tolist()[0][0] == 9
+        client.put("plain", b"")
+        assert client["plain"].metadata == {}
+        with pytest.raises(TypeError, match="expected a dict of strings"):
+            client.put("plain", b"", metadata={"a": 1}, replace=True)
+        client.put_bundle("bundle", {"w": values["array"]})
+        with pytest.raises(TypeError, match="put_bundle"):
+            client.put("plain", client["bundle"], metadata=said, replace=True)
+
+
 def test_nat_stays_in_numpy_and_does_not_become_a_time_in_arrow(client, np):
     values = np.array(["2020-01-01", "NaT"], "M8[us]")
     client.put("t", values)

@@ -258,6 +258,7 @@ static int write_layout(struct layout_writing *writing, const struct gpubuf_layo
         GB_WRITE_LITERAL(writer, ",\"bytes\":");
         gb_write_uint(writer, spec->bytes);
         digest_number(&writing->digest, spec->bytes);
+        r = write_metadata(writing, &spec->column);
         break;
     case GPUBUF_KIND_BUNDLE:
         GB_WRITE_LITERAL(writer, ",\"bytes\":");
@@ -270,6 +271,8 @@ static int write_layout(struct layout_writing *writing, const struct gpubuf_layo
         break;
     case GPUBUF_KIND_ARRAY:
         r = write_array(writing, spec);
+        if (r == 0)
+            r = write_metadata(writing, &spec->column);
         break;
     case GPUBUF_KIND_COLUMN:
         r = write_column(writing, &spec->column, false, 1);

@@ -760,8 +760,7 @@ int gpubuf_slice(struct gpubuf_object *object, uint64_t offset, uint64_t length,
 int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, const char **key,
                        const char **value)
 {
-    if ((object->kind != GPUBUF_KIND_COLUMN && object->kind != GPUBUF_KIND_TABLE) ||
-        i >= object->column->metadata_count)
+    if (i >= object->column->metadata_count)
         return 1;
     *key = object->column->metadata[i].key;
     *value = object->column->metadata[i].value;

@@ -178,7 +178,7 @@ class Calls(Steps):
         ttl: Optional[Seconds] = None, evict: Evict = None, replace: bool = False, stream: Any = None,
         timeout: Optional[float] = None, final: bool = False, nan_as_null: bool = False,
         label: Optional[str] = None, keep: int = 0, scope: Scope = "local", own: bool = False,
-        wait: bool = True,
+        wait: bool = True, metadata: Optional[Mapping[str, str]] = None,
     ) -> Ref:
         """Publishes a copy of a value under a name; returns a Ref, which has the version.
 
@@ -204,6 +204,8 @@ class Calls(Steps):
         `wait=False`, for a value on a GPU: put() returns when the copies are queued on the stream; the object is
         published with them under way, and readers' streams wait for them on the GPU. Keep the value until the stream is
         done, and let only work on that stream change it. The object needs this client until then.
+        `metadata`: strings by string, at most 256, which `client[name].metadata` has; those of a frame or an Arrow value
+        come with it.
 
         A DataFrame's index is kept: one that is not 0, 1, 2, … as columns of its own, which to_pandas()
         takes for the index again. Dtypes that a column alone would not say come back likewise.
@@ -213,6 +215,8 @@ class Calls(Steps):
         """
         on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on, nan_as_null)
+        if metadata:
+            plan.add_metadata(metadata)
         return await self._put(name, plan, on, wait, dict(
             device=device, mode=mode, ttl=ttl, evict=evict, replace=replace, timeout=timeout, final=final, label=label,
             keep=keep, scope=scope, own=own))

@@ -15,7 +15,7 @@ from typing import (
 from . import _convert, _core, _errors, _nodes, _packing, _params, _progress, _provide, _repr, _start, cuda
 from ._calls import Calls, Steps, _layout_of, blocking
 from ._held import Held
-from ._layout import ARRAY, DATA, HOST, MASK
+from ._layout import ARRAY, BYTES, DATA, HOST, MASK
 from ._names import Names
 from ._objects import Array, Table
 from ._params import Options
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _Kind = TypeVar("_Kind", bound=Held)
 _NO_RESUME = -2
 _NO_CACHE = -1
+CHUNK = 8 << 20  # bytes that are collected at a time of an array that is not in C order
 
 
 # ---- what is put ----
@@ -64,12 +65,18 @@ def queue_of(plan: _convert.Plan, stream: Optional[int]) -> int:
 
 
 def layout_and_copies(plan: _convert.Plan, stream: int) -> Tuple[Tuple[Any, ...], Iterable[_nodes.Copy]]:
-    """The layout to be created for an array on a GPU, or one with nulls, for columns or a bundle; and its copies."""
+    """The layout to be created for a value, and the copies that fill it."""
     if plan.kind == "bundle":
         return plan.layout, _packing.copies(plan)
+    if plan.kind == "bytes":
+        address, count = _core.address(plan.buffer)
+        copy = _nodes.Copy((), DATA, 0, address, count, plan)
+        return (BYTES, count, None, (), False, plan.spec()), [copy] if count else []
     if plan.kind != "array":
         return plan.build(stream)
-    layout = (ARRAY, 0, plan.dtype, tuple(plan.shape), plan.mask is not None, None)
+    layout = (ARRAY, 0, plan.dtype, tuple(plan.shape), plan.mask is not None, plan.spec())
+    if plan.strides is not None and plan.mask is None:
+        return layout, _convert.strided_copies(plan, CHUNK)
     copies: List[_nodes.Copy] = []
     if plan.mask is not None:
         if plan.strides is not None:
@@ -240,7 +247,7 @@ class Client(_core.Client, Steps, Names):
     def _put_plan(
         self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...], wait: bool
     ) -> int:
-        if plan.kind == "bytes":
+        if plan.kind == "bytes" and not plan.metadata:
             return self._put_bytes(name, plan.buffer, opts)
         if plan.kind == "arrow":
             wait_for_streams(plan, on)
@@ -248,7 +255,8 @@ class Client(_core.Client, Steps, Names):
             if version is not None:
                 return version
             plan.into_columns()
-        if plan.kind == "array" and (plan.strides is not None or plan.device is None) and not plan.mask:
+        in_one_go = plan.strides is not None or plan.device is None
+        if plan.kind == "array" and in_one_go and not plan.mask and not plan.metadata:
             wait_for_streams(plan, on)
             return self._put_array(name, plan.dtype, plan.shape, plan.strides, plan.address, opts)
         queue = queue_of(plan, on)

@@ -55,7 +55,7 @@ class Plan:
     columns: Columns = dataclasses.field(default_factory=list)
     pieces: List[_nodes.Piece] = dataclasses.field(default_factory=list)  # structs that settled() takes the columns out of
     rows: int = 0
-    metadata: Optional[Tuple[bytes, ...]] = None  # of a table: key, value, key, …
+    metadata: Optional[Tuple[bytes, ...]] = None  # key, value, key, …; a column's node may have others
     layout: Tuple[Any, ...] = ()  # of a bundle, as `_core` takes it
     parts: List[Tuple[int, Any]] = dataclasses.field(default_factory=list)  # of a bundle: (place, the Plan or Part there)
     device: Optional[int] = None  # the ordinal of the GPU that the value is on
@@ -109,7 +109,24 @@ class Plan:
             layout = building.table(self.settled(), self.rows, self.metadata)
         else:
             layout = building.column(self.columns[0][1])
+            if self.metadata:
+                layout = (*layout[:5], (*layout[5][:-1], _merged(layout[5][-1], self.metadata)))
         return layout, building.copies
+
+    def spec(self) -> Optional[Tuple[Any, ...]]:
+        """The spec of a column that says the metadata of an array or bytes; None: there are none."""
+        return (None, "", 0, 0, 0, False, 0, (), self.metadata) if self.metadata else None
+
+    def add_metadata(self, more: Mapping[str, str]) -> None:
+        """Has the object say these pairs, too. TypeError."""
+        if self.kind == "bundle":
+            raise TypeError("a bundle's metadata are those of its file: put_bundle(name, tensors, metadata)")
+        pairs = [text for pair in more.items() for text in pair]
+        if not all(isinstance(text, str) for text in pairs):
+            raise TypeError("metadata: expected a dict of strings")
+        if self.kind == "arrow":
+            self.into_columns()
+        self.metadata = _merged(self.metadata, tuple(text.encode() for text in pairs))
 
     def share(self) -> Tuple[Dict[str, Any], List[Tuple[int, int]]]:
         """For kind "columns": the layout of `register`, and the parts of memory that it refers to."""
@@ -119,6 +136,13 @@ class Plan:
         else:
             layout = sharing.column(self.columns[0][1])
         return layout, sharing.parts
+
+
+def _merged(first: Optional[Tuple[bytes, ...]], then: Tuple[bytes, ...]) -> Tuple[bytes, ...]:
+    """Pairs of both; of a key that both have, the second's value."""
+    told = first or ()
+    found = {**dict(zip(told[::2], told[1::2])), **dict(zip(then[::2], then[1::2]))}
+    return tuple(text for pair in found.items() for text in pair)
 
 
 def _without_nan(value: Any) -> Any:
@@ -215,7 +239,9 @@ def _is_plain_bytes(value: Any) -> bool:
 def _plan_held(value: Any) -> Plan:
     if value.kind == BYTES and value._ordinal < 0:
         whole: Any = value
-        return Plan("bytes", value, buffer=memoryview(whole))
+        made = Plan("bytes", value, buffer=memoryview(whole))
+        made.add_metadata(value.metadata)
+        return made
     if value.kind in (TABLE, COLUMN) and value._ordinal < 0:
         return Plan("arrow", value, source=_capsules(value), table=value.kind == TABLE)
     if value.kind == TABLE:
@@ -247,6 +273,8 @@ def bytes_at(address: int, size: int, keep: Any) -> Plan:
 
 def _plan_array(value: Any) -> Plan:
     made = _plan_view(value._view(), value)
+    if value.metadata:
+        made.add_metadata(value.metadata)
     if value._has_mask and value._null_count != 0:
         made.mask = value._buffer(MASK).pointer, value._offset
     return made

@@ -24,7 +24,7 @@ from typing import Sequence, Tuple, Type, TypeVar, Union, overload
 
 from . import _client, _convert, _core, _errors, _nodes, _params, _provide, _provide_aio, _repr, _told, cuda
 from ._calls import Calls
-from ._layout import ARRAY, BYTES, HOST
+from ._layout import HOST
 from ._provide import Wanted
 from ._provide_aio import Provider
 from ._ref import Ref
@@ -241,7 +241,7 @@ class Client(Calls):
         await self._settle(plan, on)
         if plan.kind == "arrow":
             plan.into_columns()
-        layout, copies = _layout_and_copies(plan)
+        layout, copies = _client.layout_and_copies(plan, 0)
         made = await self._do("_create", name, layout, opts)
         try:
             await self._fill(made, plan, copies)
@@ -448,17 +448,6 @@ async def _reached(event: Any) -> None:
     while not event.done():
         await asyncio.sleep(pause)
         pause = min(pause + 0.0001, 0.002)
-
-
-def _layout_and_copies(plan: _convert.Plan) -> Tuple[Tuple[Any, ...], Iterable[_nodes.Copy]]:
-    if plan.kind == "bytes":
-        address, count = _core.address(plan.buffer)
-        layout: Tuple[Any, ...] = (BYTES, count, None, (), False, None)
-        return layout, [_nodes.Copy((), 0, 0, address, count, plan)] if count else []
-    if plan.kind == "array" and plan.strides is not None and plan.mask is None:
-        layout = (ARRAY, 0, plan.dtype, tuple(plan.shape), False, None)
-        return layout, _convert.strided_copies(plan, CHUNK)
-    return _client.layout_and_copies(plan, 0)
 
 
 def _remove(loop: asyncio.AbstractEventLoop, fd: int, client: Any) -> None:
