@@ -194,6 +194,35 @@ TEST(test_no_descriptors)
     remove_stream(client);
 }
 
+/* Nor does a reader without descriptors take slots, which would stay with its process. */
+TEST(test_no_descriptors_to_read)
+{
+    const struct gpubuf_stream_options options = {.size = sizeof(options), .hold = 2};
+    struct gpubuf_client *client = connect_client();
+    struct gpubuf_stream *writer = create(client, 4), *stream;
+    struct rlimit limit, low;
+    int used[64];
+    size_t count = 0;
+
+    gpubuf_stream_close(open_with(client, options)); /* its memory is mapped from now on */
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    low = limit;
+    low.rlim_cur = COUNT(used);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    while ((used[count] = dup(0)) >= 0)
+        count++;
+    for (unsigned left = 0; left < 3; left++) {
+        fails(client, GPUBUF_E_SYSTEM, gpubuf_stream_open(client, "cam0", &options, &stream));
+        close(used[--count]);
+    }
+    gpubuf_stream_close(open_with(client, options)); /* three are enough, and the slots are there */
+    while (count > 0)
+        close(used[--count]);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    gpubuf_stream_close(writer);
+    remove_stream(client);
+}
+
 /* A reader that was closed leaves its slots to another, also if its client opens the name again and
    again. */
 TEST(test_slots_come_back)

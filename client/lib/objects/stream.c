@@ -258,9 +258,11 @@ static const struct gb_request_type join_type = {
 static int join_now(struct gpubuf_client *client, struct gpubuf_stream *stream)
 {
     struct gb_error error;
+    /* A part whose answer was lost stays with the process. */
+    unsigned pages = stream->writes ? GB_LIMIT(fds) : stream->roster ? 1 : 3;
 
-    if (stream->writes && !gb_process_has_room(GB_LIMIT(fds))) {
-        (void)gb_fail_errno(&error, "%d descriptors for the stream's pages", (int)GB_LIMIT(fds));
+    if (!gb_process_has_room(pages)) {
+        (void)gb_fail_errno(&error, "%u descriptors for the stream's pages", pages);
         return gb_report(client, &error);
     }
     struct join *join = calloc(1, sizeof(*join));
