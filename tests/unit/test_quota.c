@@ -209,7 +209,7 @@ TEST_WITH(test_stocks, begin, end)
     }
     gb_users_reserve(&users, 30); /* of 128 that are reserved */
     assert_int_equal(stock->most, 1024 - 128);
-    gb_users_reserve(&users, 794);
+    gb_users_reserve(&users, 824);
     assert_int_equal(stock->most, 184);
     users.stocks[GB_STOCK_OPEN].used = 184 + 8;
     assert_false(gb_users_are_short(&users));
