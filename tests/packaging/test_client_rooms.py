@@ -66,7 +66,7 @@ PARTS = {
         ("package", "index cluster dask rapids"),
     ],
     "client/python/src": [
-        ("core", "core pybuffer dlpack"),
+        ("core", "core progress pybuffer dlpack"),
         ("connection", "link"),
         ("elements", "element bits text"),
         ("objects", "object options pending view"),
@@ -76,7 +76,7 @@ PARTS = {
         ("module", "module"),
     ],
     "client/python/gpubufd": [
-        ("words", "_layout _errors _params"),
+        ("words", "_layout _errors _params _progress"),
         ("values", "_floats _zones _values _lists _cuda_array _series _labels _frames"),
         ("driver", "cuda"),
         ("columns", "_nodes _buffers _cudf _gpu"),

@@ -43,7 +43,7 @@ void gb_holding_add(struct gb_holding *lease)
         lease->next->link = &lease->next;
     client->leases = lease;
     client->releases.leases++;
-    if (client->resume_ms != GPUBUF_NO_RESUME)
+    if (client->daemon.resume_ms != GPUBUF_NO_RESUME)
         gb_flusher_watch(client);
 }
 

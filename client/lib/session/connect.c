@@ -224,8 +224,8 @@ static int connect_once(const char *path, const struct gpubuf_connect_options *o
     client->daemon.while_listening = options->while_listening && gb_socket_uid(fd) == geteuid();
     client->requests.timeout_ms = options->answer_timeout_ms < 0 ? -1 : options->answer_timeout_ms;
     client->imports.idle_bytes_max = options->cache_bytes;
-    client->progress = options->progress;
-    client->progress_arg = options->progress_arg;
+    client->progress.tell = options->progress;
+    client->progress.arg = options->progress_arg;
     client->path = strdup(path);
     client->name = strdup(options->client_name);
     r = client->path && client->name ? cache_leases(client, options) : gb_report_memory(NULL);
@@ -235,8 +235,8 @@ static int connect_once(const char *path, const struct gpubuf_connect_options *o
         gpubuf_disconnect(client);
         return r;
     }
-    client->resume_ms = options->resume_ms < GPUBUF_NO_RESUME ? -1 : options->resume_ms;
-    if (client->resume_ms != GPUBUF_NO_RESUME && gb_resume_prepare(client) < 0) {
+    client->daemon.resume_ms = options->resume_ms < GPUBUF_NO_RESUME ? -1 : options->resume_ms;
+    if (client->daemon.resume_ms != GPUBUF_NO_RESUME && gb_resume_prepare(client) < 0) {
         gpubuf_disconnect(client);
         return gb_report_memory(NULL);
     }

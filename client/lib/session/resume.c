@@ -448,7 +448,8 @@ static void step(struct gpubuf_client *client)
 {
     int64_t now = gb_now_ms();
 
-    if (client->resume_ms >= 0 && now >= client->resumption->started + client->resume_ms) {
+    if (client->daemon.resume_ms >= 0 &&
+        now >= client->resumption->started + client->daemon.resume_ms) {
         give_up(client);
     } else if (now >= client->resumption->next) {
         struct gb_error why;
@@ -468,8 +469,9 @@ int gb_resume_mend(struct gpubuf_client *client, int timeout_ms)
     if (client->link == GB_LINK_UP)
         return timeout_ms;
     int64_t until = client->resumption->next;
-    if (client->resume_ms >= 0 && client->resumption->started + client->resume_ms < until)
-        until = client->resumption->started + client->resume_ms;
+    if (client->daemon.resume_ms >= 0 &&
+        client->resumption->started + client->daemon.resume_ms < until)
+        until = client->resumption->started + client->daemon.resume_ms;
     int64_t pause = until - gb_now_ms();
     pause = pause < 1 ? 1 : pause;
     return timeout_ms >= 0 && timeout_ms < pause ? timeout_ms : (int)pause;

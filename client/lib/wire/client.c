@@ -34,7 +34,7 @@ struct gpubuf_client *gb_client_new(int fd, const struct gb_client_hooks *hooks)
     client->daemon.line_bytes_max = GB_LIMIT(line_bytes);
     client->daemon.request_bytes_max = GB_LIMIT(request_bytes);
     client->imports.idle_bytes_max = GB_CACHE_BYTES;
-    client->resume_ms = GPUBUF_NO_RESUME; /* not before it is greeted */
+    client->daemon.resume_ms = GPUBUF_NO_RESUME; /* not before it is greeted */
     client->loop.set = client->loop.waker = -1;
     gb_writer_init(&client->writer, 0);
     gb_writer_init(&client->notice, 0);

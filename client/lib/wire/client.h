@@ -136,9 +136,16 @@ struct gb_flush {
     bool listens;      /* it looks out for messages, too */
 };
 
+/* How the program is told of progress, as in the options: wire/progress.c. `tell` NULL: nothing. */
+struct gb_progress_call {
+    int (*tell)(void *arg, uint64_t bytes);
+    void *arg;
+};
+
 /* The daemon: which one the program asks for, and what it says of itself. */
 struct gb_daemon {
     bool own_daemon, while_listening; /* as in the options */
+    int resume_ms;                    /* likewise; GPUBUF_NO_RESUME: never */
     char instance[GB_INSTANCE_BYTES];
     uint64_t names_max, line_bytes_max, request_bytes_max;
 };
@@ -159,7 +166,6 @@ struct gpubuf_client {
     struct gb_connection_end end;
 
     enum gb_link_state link;
-    int resume_ms;                    /* as in the options; GPUBUF_NO_RESUME: never */
     char *path, *name;                /* of the socket, of the client; owned */
     struct gb_resumption *resumption; /* NULL: connections are not made anew; owned */
 
@@ -167,8 +173,7 @@ struct gpubuf_client {
     struct gb_daemon daemon;
     _Atomic uint64_t session, connections;
     bool lingers; /* it has asked for leases that outlive its connections */
-    int (*progress)(void *arg, uint64_t bytes); /* as in the options: progress.h; or NULL */
-    void *progress_arg;
+    struct gb_progress_call progress;
     struct gb_requests requests;
     struct gb_deliveries deliveries;
 
