@@ -200,8 +200,9 @@ class Sessions:
                 segments.add(one.place["segment"])
             else:  # a part without bytes: its segment counts as mapped all the same
                 unread.add(one.version.storage.place[0])
-        for version in list(self.model.versions):  # what it does not know of has ended
-            for lease in [l for l in version.leases if l.left and l.client is former]:
+        for version in list(self.model.versions):  # what it does not know of has ended; not what it writes, too
+            writes = any(l.write and l.client is client for l in version.leases)
+            for lease in [l for l in version.leases if l.left and l.client is former and not (l.write and writes)]:
                 self.model.end_lease(lease)
         for key in [key for key in client.segments if key[0] not in segments]:
             client.segments.pop(key).close()

@@ -400,6 +400,8 @@ class Steps:
             self.shim.fail("memfd", errno.ENOMEM, count=rng.choice([1, 1, 1000]), skip=rng.choice([0, 0, 1]))
             for _ in range(3):
                 getattr(self, rng.choice(["publish", "create", "create_live", "open", "wake", "move"]))(rng)
+                self.settle()
+                self.catch_up()
 
     @action(0.5)
     def trim(self, rng):
