@@ -478,7 +478,7 @@ static void make_client(bool resumes)
     strcpy(stage.client->daemon.instance, "f0");
     stage.client->path = strdup(socket_path);
     stage.client->name = strdup("fuzz");
-    stage.client->resume_ms = resumes ? 2000 : GPUBUF_NO_RESUME;
+    stage.client->daemon.resume_ms = resumes ? 2000 : GPUBUF_NO_RESUME;
     stage.client->requests.timeout_ms = 5000;
     if (!stage.keeps)
         return;

@@ -131,7 +131,10 @@ def test_a_bar_is_shown_on_a_terminal(daemon, client, tmp_path, terminal, wanted
         print("put", flush=True)
     """, tmp_path, theirs, **({} if wanted else {"GPUBUFD_PROGRESS": "0"}))
     os.write(theirs, b"end\n")
-    shown = os.read(ours, 4096).replace(b"\r", b"").decode()
+    shown = b""
+    while not shown.endswith(b"end\r\n" if terminal else b"end\n"):
+        shown += os.read(ours, 4096)
+    shown = shown.replace(b"\r", b"").decode()
     os.close(ours), os.close(theirs)
     assert done.stdout == b"put\n"
     if terminal and wanted:

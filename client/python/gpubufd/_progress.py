@@ -35,7 +35,7 @@ def _is_shown() -> bool:
 
 def _bar(what: str, size: Optional[int]) -> Any:
     try:
-        from tqdm.auto import tqdm
+        from tqdm.auto import tqdm  # type: ignore[import]
     except ImportError:
         return None
     return tqdm(desc=what, total=size, unit="B", unit_scale=True, unit_divisor=1024, leave=False)

@@ -139,7 +139,7 @@ def _numbers(array: Any) -> str:
     """NumPy's text; of more than two axes, such as a stack of images, only the ends of each."""
     import numpy
 
-    few = {"edgeitems": 1, "threshold": 64} if array.ndim > 2 else {}
+    few: Dict[str, Any] = {"edgeitems": 1, "threshold": 64} if array.ndim > 2 else {}
     return str(numpy.array2string(array, **few))
 
 
