@@ -194,12 +194,12 @@ class World(Comparing, Sessions, Steps):
         self.say(f"{self.who(client)} was ended")
         self.hang_up(client, remember=False)
 
-    def excess(self, uid, device):
-        """Bytes of versions without a name by which a user is past its quota."""
+    def excess(self, uid, device, there=False):
+        """Bytes of versions without a name by which a user is past its quota; of those on their device (`there`)."""
         used, nameless = self.model.accounts()[0].get((uid, device), 0), 0
         for storage in self.model.storages():
             if storage.device == device and uid in self.model.payers(storage) and not any(
-                    v.named or not v.number for v in storage.versions):
+                    v.named or not v.number for v in storage.versions) and (storage.resident or not there):
                 nameless += storage.charged or 0
         return min(nameless, max(0, used - self.quota.get(uid, used)))
 
@@ -209,7 +209,7 @@ class World(Comparing, Sessions, Steps):
     def reply(self, client, ident):
         """The reply, while other clients do what they are asked to."""
         end = time.monotonic() + DEADLINE
-        late = time.monotonic() + 0.25
+        late, patience = time.monotonic() + 0.25, float("inf")
         while ident not in client.replies:
             if not client.connected:
                 raise Ended
@@ -218,6 +218,11 @@ class World(Comparing, Sessions, Steps):
             if ident not in client.replies and self.model.in_grace and now > late:
                 self.say("the request waits for the end of grace")
                 self.over_grace()
+                patience = time.monotonic() + 5
+            elif ident not in client.replies and now > patience:
+                # Its time was reckoned from the whole grace period, which only a test ends early.
+                self.say("the request still waits, and its client leaves")
+                self.hang_up(client, remember=False)
             if now > end:
                 raise Difference(f"no answer for {self.who(client)}: {client.asked.get(ident)}")
         return client.reply(ident)
@@ -317,8 +322,8 @@ class World(Comparing, Sessions, Steps):
             getattr(self, name)(rng)
         if self.starved:
             self.shim.fail("memfd", 0, 0)
-            self.starved = False
         self.compare()
+        self.starved = False
 
     def wait_for_ends(self):
         """Of objects whose time is over in a moment: a step shall not have to know on which side of it they are."""
