@@ -197,7 +197,7 @@ class Steps:
             self.over_grace()
         name, size, device = rng.choice(NAMES), rng.choice([5, 8]) * MIB, self.a_device(rng)
         lease = self.create_it(client, rng, name, size, device=device, replace=True, wait_ms=10 * self.unmap_ms)
-        self.settle()
+        self.compare()  # which learns what is on its device
         found = {uid: self.excess(uid, device, there=True) for uid in self.quota}
         if not lease and name not in self.model.names and sum(found.values()) >= size + 4 * MIB:
             raise Difference(f"no room for {size} bytes, and past their quotas are {found}")
