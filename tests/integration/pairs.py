@@ -284,6 +284,7 @@ class World(Comparing, Sessions, Steps):
             result = self.reply(client, ident)
         except RpcError as error:
             self.say(f"  {self.who(client)} {method} {params}: {error}")
+            self.last_error = error.kind
             if refused and error.kind in refused.kinds:
                 return None
             if scarce and (error.kind in SCARCE or (self.starved and error.kind == "device")):
