@@ -181,6 +181,7 @@ class Steps:
                 lease = self.opened(reader, told, version)
                 if rng.random() < 0.8 and self.ask(reader, "release", None, scarce=False, lease=lease.ident, park=True) is not None:
                     self.model.park(lease)
+            self.settle()  # a request that waited may have been granted a segment just now
             self.unmap(writer, writer.mapped() - writer.in_use())
             self.unmap(reader, reader.mapped() - reader.in_use())
             self.compare()  # which learns what it counts for its users
