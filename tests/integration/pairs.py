@@ -68,6 +68,7 @@ class World(Comparing, Sessions, Steps):
         self.coming = collections.deque()  # events that must come next
         self.late = False  # whether something that ends by itself may not have ended yet
         self.restarts = 0
+        self.unmaps = self.unmaps_before = 0  # how often clients have unmapped segments; when the last request was sent
         self.starved = False  # whether the system refuses the daemon memory in this step
         self.fresh = False  # whether the daemon is another than at the last look
         self.asked = {}  # absent name -> the client that was asked to provide it, and by which prefix
@@ -197,6 +198,9 @@ class World(Comparing, Sessions, Steps):
     def excess(self, uid, device, there=False):
         """Bytes of versions without a name by which a user is past its quota; of those on their device (`there`)."""
         used, nameless = self.model.accounts()[0].get((uid, device), 0), 0
+        if not there:  # what is being written has no size yet
+            used += sum(s.size for s in self.model.storages()
+                        if s.charged is None and s.device == device and uid in self.model.payers(s))
         for storage in self.model.storages():
             if storage.device == device and uid in self.model.payers(storage) and not any(
                     v.named or not v.number for v in storage.versions) and (storage.resident or not there):
@@ -272,6 +276,7 @@ class World(Comparing, Sessions, Steps):
         for key in [key for key in client.segments if key[0] in mine]:
             client.segments.pop(key).close()
         if mine:
+            self.unmaps += 1
             self.send(client, "unmap", segments=sorted(mine))
 
     def ask(self, client, method, refused=None, scarce=True, **params):
@@ -279,6 +284,7 @@ class World(Comparing, Sessions, Steps):
         something."""
         if not client.connected:
             raise Ended
+        self.unmaps_before = self.unmaps
         ident = client.request(method, **params)
         try:
             result = self.reply(client, ident)

@@ -424,7 +424,7 @@ class Comparing:
                 raise Difference(f"refused for {limit}: {error}")
             if limit in ("open_files", "stored_files", "sessions", "user_sessions", "held_fds") and not self.nofile:
                 raise Difference(f"{error}, with descriptors to spare")
-            if limit == "user_segments":
+            if limit == "user_segments" and self.unmaps == self.unmaps_before:
                 self.check_segments(client, error)
         elif "layout" in params and not self.model.in_grace:
             size = params["layout"].get("bytes", 0)
