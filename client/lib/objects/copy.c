@@ -42,40 +42,29 @@ static int locate(const struct gpubuf_object *object, enum gpubuf_which which, u
     return 0;
 }
 
-/* Copies a piece by the object's GPU, or else by the data's, or on the host. */
-static int copy_piece(const struct gb_holding *lease, void *to, const void *from, const void *data,
-                      uint64_t bytes, void *stream)
+/* Copies by the object's GPU, or else by the data's, or on the host. */
+static int copy(const struct gb_holding *lease, char *to, const char *from, const void *data,
+                uint64_t bytes, void *stream)
 {
     struct gb_error error;
     struct gb_gpu *gpu;
     int r = gb_holding_gpu(lease, &gpu, &error);
 
+    if (r == 0 && !gpu)
+        gpu = gb_gpu_of_pointer(data);
+    if (r == 0 && gpu && !stream)
+        r = gb_gpu_finish_other(gpu, data, &error);
     if (r < 0)
         return gb_report(lease->client, &error);
-    if (!gpu)
-        gpu = gb_gpu_of_pointer(data);
-    if (!gpu) {
-        memcpy(to, from, (size_t)bytes);
-        return 0;
-    }
-    r = stream ? 0 : gb_gpu_finish_other(gpu, data, &error);
-    if (r == 0)
-        r = gb_gpu_copy(gpu, to, from, bytes, stream, &error);
-    if (r == 0 && !stream)
-        r = gb_gpu_finish(gpu, NULL, &error);
-    return r < 0 ? gb_report(lease->client, &error) : 0;
-}
-
-static int copy(const struct gb_holding *lease, char *to, const char *from, const void *data,
-                uint64_t bytes, void *stream)
-{
-    uint64_t most = stream ? UINT64_MAX : GB_PROGRESS_PIECE; /* what is queued takes no time */
-
+    uint64_t most = !gpu ? GB_PROGRESS_PIECE : stream ? UINT64_MAX : GB_PROGRESS_GPU_PIECE;
     for (uint64_t done = 0, count; done < bytes; done += count) {
-        count = bytes - done < most ? bytes - done : most;
-        int r = copy_piece(lease, to + done, from + done, (const char *)data + done, count, stream);
-        if (r == 0)
-            r = gb_progress(lease->client, count);
+        count = gb_progress_piece(lease->client, bytes - done, most);
+        if (!gpu)
+            memcpy(to + done, from + done, (size_t)count);
+        else if (gb_gpu_copy(gpu, to + done, from + done, count, stream, &error) < 0 ||
+                 (!stream && gb_gpu_finish(gpu, NULL, &error) < 0))
+            return gb_report(lease->client, &error);
+        r = gb_progress(lease->client, count);
         if (r < 0)
             return r;
     }

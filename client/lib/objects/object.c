@@ -259,7 +259,7 @@ int gb_buffer_write(const struct gb_holding *lease, const struct gb_buffer *buff
     struct gb_error error;
     const struct gb_mapped *mapping = lease->segments[buffer->segment].import->mappings[1];
     for (uint64_t done = 0, count; done < bytes; done += count) {
-        count = bytes - done < GB_PROGRESS_PIECE ? bytes - done : GB_PROGRESS_PIECE;
+        count = gb_progress_piece(lease->client, bytes - done, GB_PROGRESS_PIECE);
         int r = gb_mapped_write(mapping, buffer->offset + offset + done, (const char *)from + done,
                                 count, &error);
         if (r < 0)

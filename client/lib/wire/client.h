@@ -136,7 +136,7 @@ struct gb_flush {
     bool listens;      /* it looks out for messages, too */
 };
 
-/* How the program is told of progress, as in the options: wire/progress.c. `tell` NULL: nothing. */
+/* The program's function for progress, as in the options: wire/progress.c. `tell` NULL: none. */
 struct gb_progress_call {
     int (*tell)(void *arg, uint64_t bytes);
     void *arg;

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _Kind = TypeVar("_Kind", bound=Held)
 _NO_RESUME = -2
 _NO_CACHE = -1
-CHUNK = 8 << 20  # bytes that are collected at a time of an array that is not in C order
 
 
 # ---- what is put ----
@@ -76,7 +75,7 @@ def layout_and_copies(plan: _convert.Plan, stream: int) -> Tuple[Tuple[Any, ...]
         return plan.build(stream)
     layout = (ARRAY, 0, plan.dtype, tuple(plan.shape), plan.mask is not None, plan.spec())
     if plan.strides is not None and plan.mask is None:
-        return layout, _convert.strided_copies(plan, CHUNK)
+        return layout, _convert.strided_copies(plan, _progress.PIECE)
     copies: List[_nodes.Copy] = []
     if plan.mask is not None:
         if plan.strides is not None:

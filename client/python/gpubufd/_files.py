@@ -62,19 +62,16 @@ def _library(name: str, what: str) -> Any:
         ) from error
 
 
-PIECE = 8 << 20  # bytes that are written at a time
-
-
 class Sink:
-    """A file that is written in pieces: between two of them Ctrl-C ends it, and its bar moves."""
+    """A file that is written in pieces."""
 
     def __init__(self, path: FilePath) -> None:
         self._file = open(path, "wb")
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        for at in range(0, len(view), PIECE):
-            _progress.copied(self._file.write(view[at : at + PIECE]))
+        for at in range(0, len(view), _progress.PIECE):
+            _progress.copied(self._file.write(view[at : at + _progress.PIECE]))
         return len(view)
 
     def __getattr__(self, name: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, Callable, Optional
 from . import _core
 
 AFTER = 1.0  # seconds
+PIECE = 8 << 20  # bytes that are copied at a time: between two pieces Ctrl-C ends a call, and its bar moves
 
 
 class _Thread(threading.local):

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Callable, Iterator, Mapping, Optional, Tuple
 
 from . import _bundle, _client, _convert, _errors, _packing, _params, _progress, cuda
 from ._client import Client, default_client
-from ._files import PIECE, FilePath, Sink
+from ._files import FilePath, Sink
 from ._layout import BUNDLE, DATA
 from ._params import Evict, Mode, Seconds
 from ._reading import File
@@ -29,8 +29,8 @@ from ._told import of_this_user
 def _pieces(copy: Any) -> Iterator[Any]:
     """The bytes of a copy's source, as buffers."""
     device = getattr(copy.keep, "device", None)  # of a Plan or a Part; a collected array is on the host
-    for at in range(0, copy.size, PIECE):
-        count = min(PIECE, copy.size - at)
+    for at in range(0, copy.size, _progress.PIECE):
+        count = min(_progress.PIECE, copy.size - at)
         if isinstance(device, int):
             yield cuda.read_bytes(copy.address + at, count, device)
         else:

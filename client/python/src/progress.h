@@ -15,7 +15,7 @@ int progress_copied(uint64_t bytes);
 /* Raises what progress_tell() has kept; false: nothing. */
 bool progress_raise(void);
 
-/* on_copied(callable): what is told of copied bytes. */
+/* on_copied(callable): has it called with each number of bytes that were copied. */
 PyObject *core_on_copied(PyObject *module, PyObject *callable);
 
 #endif
