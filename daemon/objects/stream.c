@@ -173,17 +173,17 @@ static int may_open(const struct gb_lease *lease, struct gb_error *error)
 {
     const struct gb_stream *stream = lease->object->live.stream;
     const struct gb_user *user = lease->holder->user, *owner = lease->object->owner;
-    unsigned readers = stream ? (unsigned)__builtin_popcountll(stream->roster->active) : 0;
-    unsigned others = !lease->write                       ? 1
-                      : readers < GB_STREAM_PAGES_AT_ONCE ? readers
-                                                          : GB_STREAM_PAGES_AT_ONCE;
+    unsigned others = lease->write ? gb_stream_readers(stream) : 1;
     bool begins = lease->write && !(stream && stream->front);
     unsigned kept = begins && user == owner ? 2 : 0;
-    int r = gb_user_may_take(user, GB_STOCK_OPEN, 4 + others + kept, error);
+    int r;
 
-    if (r == 0 && lease->write && !begins)
-        return 0;
-    if (r == 0 && begins)
+    if (others > GB_STREAM_PAGES_AT_ONCE)
+        others = GB_STREAM_PAGES_AT_ONCE;
+    r = gb_user_may_take(user, GB_STOCK_OPEN, 4 + others + kept, error);
+    if (r < 0 || (lease->write && !begins))
+        return r;
+    if (begins)
         r = gb_user_may_take(owner, GB_STOCK_OPEN, 2, error);
     return r < 0 ? r : gb_user_may_take(lease->write ? owner : user, GB_STOCK_KEPT, 2, error);
 }

@@ -99,10 +99,12 @@ static void on_excess(void *arg, struct gb_lease *lease)
     struct gb_session *session = GB_CONTAINER(lease->holder, struct gb_session, holder);
 
     (void)arg;
-    if (lease->holder->orphan && !lease->write)
-        gb_orphan_writer_end_lease(lease);
-    else if (!lease->holder->orphan &&
-             end_session(session, "it did not release what was asked for"))
+    if (lease->holder->orphan) {
+        if (!lease->write)
+            gb_orphan_writer_end_lease(lease);
+        return;
+    }
+    if (end_session(session, "it did not release what was asked for"))
         gb_log_limited(GB_LOG_WARNING, session->user->uid,
                        "session ended: it holds deleted objects past its quota that others lack",
                        GB_LOG_NUMBER("session", session->id), GB_LOG_NUMBER("pid", session->pid),

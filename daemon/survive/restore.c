@@ -752,9 +752,11 @@ static bool is_as_recorded(const struct gb_replayed_storage *replayed)
     for (int i = 0; i < GB_TIERS; i++)
         if (replayed->copies[i].there && !replayed->storage->copies[i])
             return false;
-    GB_LIST_EACH(&replayed->storage->objects, struct gb_object, object, of_storage)
-        if (object->named != recorded->named || !is_live_as_recorded(recorded++, object))
+    GB_LIST_EACH(&replayed->storage->objects, struct gb_object, object, of_storage) {
+        if (object->named != recorded->named || !is_live_as_recorded(recorded, object))
             return false;
+        recorded++;
+    }
     return true;
 }
 
