@@ -18,7 +18,7 @@ from ._nodes import OFFSET_WIDTHS, Node
 UNITS = {"s": "SECONDS", "ms": "MILLISECONDS", "us": "MICROSECONDS", "ns": "NANOSECONDS"}
 # Types of a fixed width, by pylibcudf's names. cuDF has one byte for a bool, and packs it.
 DTYPES = {
-    **{name.upper(): name for name in (*_series.INTEGERS, "float32", "float64")},
+    **{name.upper(): name for name in (*_values.INTEGERS, "float32", "float64")},
     **{f"{kind.upper()}_{name}": f"{kind}[{unit}]" for kind in ("timestamp", "duration") for unit, name in UNITS.items()},
     "TIMESTAMP_DAYS": "date32", "BOOL8": "bool",
 }

@@ -46,7 +46,9 @@ def written(labels: Any) -> Tuple[List[str], Told]:
 
 def unique(name: str, taken: Container[str]) -> str:
     """The name, with a mark behind it if it is taken."""
-    return unique(name + "'", taken) if name in taken else name
+    while name in taken:
+        name += "'"
+    return name
 
 
 def _names(values: List[Any]) -> List[str]:
@@ -208,7 +210,7 @@ def _turned(rows: List[Any], levels: Sequence[Any]) -> List[List[Any]]:
 
 
 def _typed(texts: List[str], level: Dict[str, Any]) -> Any:
-    """Labels of the type that `column_indexes` tells of them."""
+    """Labels of the type that `column_indexes` gives them."""
     import pandas
 
     kind = str(level.get("numpy_type"))

@@ -8,7 +8,6 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 from . import _values, _zones
 from ._layout import ARRAY, called
 
-INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 EXTENSION, EXTENDED = "ARROW:extension:name", "ARROW:extension:metadata"  # keys of a field's metadata
 
 
@@ -65,7 +64,7 @@ def to_array(held: Any, entry: Any = None) -> Any:
     if kind == "timestamp" and "," in dtype:
         zone = _zones.for_pandas(dtype.partition(",")[2][:-1], (entry.get("metadata") or {}).get("tzinfo"))
         return _index(_times(held)).tz_localize("UTC").tz_convert(zone).array
-    if nulls and (dtype in INTEGERS or kind in ("bool", "bool8")):
+    if nulls and (dtype in _values.INTEGERS or kind in ("bool", "bool8")):
         return _masked(held)
     if kind == "date32" and before(2) and not _fits(held):
         return _values.objects_array(held.tolist())

@@ -14,7 +14,8 @@ from ._layout import ARRAY, BYTES, COLUMN, DATA, EPOCH, MASK, OFFSETS, Interval,
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 NAT = -(2**63)
-NUMBERS = {"float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
+INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+NUMBERS = {"float16", "float32", "float64", *INTEGERS}
 # (struct format of an element, function from its fields to an Interval)
 INTERVALS: Dict[str, Tuple[str, Callable[..., Interval]]] = {
     "month_interval": ("<i", Interval), "month_day_nano_interval": ("<iiq", Interval),
