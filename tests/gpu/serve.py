@@ -24,7 +24,7 @@ import time
 import traceback
 from pathlib import Path
 
-from weights import Skip, Worker, WorkerError, expect
+from weights import Measured, Skip, Worker, WorkerError, expect
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -86,7 +86,7 @@ class Engine(Worker):
         place.workers.append(self)
 
 
-class Place:
+class Place(Measured):
     """A supervised daemon, engines, checkpoints, and what was measured."""
 
     def __init__(self, options):
@@ -219,10 +219,6 @@ class Place:
             wrong = sum(a != b for a, b in zip(found, wanted))
             expect(wrong == 0 and len(found) == len(wanted), f"{what}: {wrong} of {len(wanted)} prompts have other tokens ({temperature})")
 
-    def row(self, what, value, beside="", note=""):
-        self.rows.append((what, value, beside, note))
-        print(f"          {what}: {value} {beside and '| ' + str(beside)} {note}", flush=True)
-
     def close(self):
         for worker in self.workers:
             worker.stop()
@@ -230,14 +226,7 @@ class Place:
                 shutil.copy(worker.log, self.out)
         self.process.kill()
         self.process.wait()
-        self.daemon.send_signal(signal.SIGTERM)
-        try:
-            status = self.daemon.wait(30)
-        except subprocess.TimeoutExpired:
-            self.daemon.kill()
-            status = "killed"
-        shutil.rmtree(self.files, ignore_errors=True)
-        return status
+        return self.end_daemon()
 
 
 def s(seconds):

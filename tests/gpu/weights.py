@@ -117,7 +117,26 @@ class Worker:
         self.process.wait()
 
 
-class Place:
+class Measured:
+    """Figures that are measured with `self.daemon`, whose files lie in `self.files`."""
+
+    def row(self, what, value, beside="", note=""):
+        self.rows.append((what, value, beside, note))
+        print(f"          {what}: {value} {beside and '| ' + str(beside)} {note}", flush=True)
+
+    def end_daemon(self):
+        """SIGTERM; its status, or "killed"."""
+        self.daemon.send_signal(signal.SIGTERM)
+        try:
+            status = self.daemon.wait(30)
+        except subprocess.TimeoutExpired:
+            self.daemon.kill()
+            status = "killed"
+        shutil.rmtree(self.files, ignore_errors=True)
+        return status
+
+
+class Place(Measured):
     """A daemon, workers, and what was measured."""
 
     def __init__(self, options):
@@ -153,24 +172,13 @@ class Place:
         worker.end()
         return worker
 
-    def row(self, what, value, peer="", note=""):
-        self.rows.append((what, value, peer, note))
-        print(f"          {what}: {value} {peer and '| ' + peer} {note}", flush=True)
-
     def close(self):
         for worker in self.workers:
             worker.stop()
         for process in self.others:
             process.kill()
             process.wait()
-        self.daemon.send_signal(signal.SIGTERM)
-        try:
-            status = self.daemon.wait(30)
-        except subprocess.TimeoutExpired:
-            self.daemon.kill()
-            status = "killed"
-        shutil.rmtree(self.files, ignore_errors=True)
-        return status
+        return self.end_daemon()
 
 
 # ---- on the GPU ----
