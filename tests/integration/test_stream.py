@@ -472,9 +472,11 @@ def test_a_crowd_costs_the_daemon_one_wake(daemon, word):
 
 @pytest.mark.hunt
 @pytest.mark.parametrize("how", [None, signal.SIGKILL, signal.SIGHUP])
-def test_kills(supervised, how):  # noqa: F811
+def test_kills(supervised, how, monkeypatch):  # noqa: F811
     """Readers and writers are killed at any moment, and the daemon, too: no frame is torn, and readers that are waited for
     miss none."""
+    # A daemon that does not end is aborted by its supervisor, and then says where it was.
+    monkeypatch.setenv("ASAN_OPTIONS", f"{os.environ.get('ASAN_OPTIONS', '')}:handle_abort=1".lstrip(":"))
     daemon = supervised(device="host:64M")  # where the program's frames lie
     frames = os.environ.get("GPUBUF_FRAMES", "500000" if how is None else "200000")
     with subprocess.Popen([BUILD / "tests/bench/bench_stream_kills", daemon.path, frames, "64"]) as process:
