@@ -273,7 +273,8 @@ struct gpubuf_open_options {
  * change of the name was answered sees the change. A cached lease does not hold the object: when
  * memory is short, the daemon asks for the lease back and evicts the object in its turn.
  * `gpubufctl ps` calls such leases cached; one that is in use again it calls so for a second at
- * most, and from then on its object stays where it is.
+ * most, and from then on its object stays where it is. If more names are opened in turn than
+ * cache_leases, those beyond ask the daemon.
  */
 GPUBUF_API int gpubuf_open(struct gpubuf_client *client, const char *name,
                            const struct gpubuf_open_options *options,

@@ -17,6 +17,8 @@
 #define BUCKETS_MIN 256u
 #define SWEEP_MS (GB_FLUSHER_SWEEP_MS - 100) /* so that each look of the flusher is a sweep */
 #define WAYS 8u                              /* places that a version may have in `seen` */
+#define FRESH_MS 1000   /* a full cache is too small if its oldest lease was used since */
+#define ADMIT_EVERY 16u /* then one newcomer of these takes the oldest's place */
 
 /* A version that was opened lately. */
 struct seen {
@@ -38,6 +40,7 @@ struct gb_cached {
     size_t bucket_count, listed;
     struct gb_holding *newest, *oldest; /* those that are cached */
     size_t count;
+    unsigned surplus; /* newcomers that found it full */
     int64_t swept_ms; /* when last */
 };
 
@@ -360,21 +363,31 @@ struct gpubuf_object *gb_cached_find(struct gpubuf_client *client, const char *n
     return root;
 }
 
+/* Whether a lease may be cached. If more names are in use than the cache has room for, giving the
+   oldest back each time would miss all of them in turn: most newcomers are turned away, so that only
+   the surplus misses; now and then one is let in, since those that are used most should be cached. */
+static bool has_room(struct gb_cached *cached, const struct gb_holding *lease, int64_t now)
+{
+    return cached->count < cached->most || lease->told ||
+           now - cached->oldest->idle_since >= FRESH_MS || ++cached->surplus % ADMIT_EVERY == 0;
+}
+
 bool gb_cached_take(struct gb_holding *lease)
 {
     struct gpubuf_client *client = lease->client;
     struct gb_cached *cached = client->cached;
+    int64_t now = gb_coarse_ms();
     bool tells = !lease->told;
 
     if (!lease->listed)
         return false;
     if (client->end.lost.code || client->link != GB_LINK_UP || !lease->twice ||
-        atomic_load(&lease->ready) || !is_current(cached, lease) ||
+        atomic_load(&lease->ready) || !is_current(cached, lease) || !has_room(cached, lease, now) ||
         (tells && !tell_cached(lease))) {
         unlist(cached, lease);
         return false;
     }
-    lease->idle_since = gb_coarse_ms();
+    lease->idle_since = now;
     put_newest(cached, lease);
     while (cached->count > cached->most)
         give_back(cached, cached->oldest);

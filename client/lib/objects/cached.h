@@ -9,8 +9,9 @@
  * A lease with a slot in the page is *listed* by its name, whether it is used or not; of each name
  * only the newest is. A listed lease that nobody uses is *cached*. It is given back when the daemon
  * recalls it, or wants a segment back that it lies in; and past a bound, the least recently used
- * first. An open that finds it tells nobody; the daemon is told within a second that the lease is
- * in use, if it still is.
+ * first, unless more names are in use than there is room for: then most newcomers are not cached.
+ * An open that finds it tells nobody; the daemon is told within a second that the lease is in use,
+ * if it still is.
  */
 #ifndef GB_LIB_CACHED_H
 #define GB_LIB_CACHED_H
