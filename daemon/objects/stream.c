@@ -401,7 +401,7 @@ int gb_stream_restore_part(struct gb_lease *lease, const struct gb_live_lease *f
 
     if (!former->joined)
         return 0;
-    stream->torn |= !former->write && fd < 0;
+    stream->torn = !former->write && fd < 0;
     if (stream->torn ||
         (former->write ? stream->writer || !stream->front : stream->readers[reader] != NULL)) {
         end_page(store_of(lease->object), NULL, &page);

@@ -552,7 +552,8 @@ static int restore_leases(struct restoring *restoring, const struct gb_replayed_
 
         r = gb_orphan_writer_restore(restoring->state->registry, &former, object, restoring->now_ms,
                                      &lease);
-        if (lease)
+        /* Pages of a torn stream stay with those that nobody takes, which the manager forgets. */
+        if (lease && !(object->live.stream && object->live.stream->torn))
             r = gb_stream_restore_part(lease, &former, take_page(restoring, former.page).fd);
     }
     return r;

@@ -156,6 +156,10 @@ class Kept:
             self._take(told)
         return stderr.decode()
 
+    def pages(self):
+        """Those of streams, in the order in which they were made."""
+        return [fd for name, fd in self.fds if name.startswith("s") and os.fstat(fd).st_size == 16384]
+
     def close(self):
         if self.process and self.process.poll() is None:
             self.crash()
