@@ -54,6 +54,7 @@ struct gb_lease {
     struct gb_holder *holder;
     bool write;
     bool exclusive; /* and nobody else writes */
+    bool asked;     /* an orphan writer's: its process has come back for it */
     unsigned slot;  /* in the holder's page, from 1 on; 0: none. In the object's list leases with a
                       slot come first */
     uint64_t since_ms;

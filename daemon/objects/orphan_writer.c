@@ -394,7 +394,7 @@ int gb_orphan_writer_lease(const struct gb_registry *registry, const struct gb_r
     }
     if (!found)
         return GPUBUF_E_NOT_FOUND;
-    process->asked++;
+    found->asked = true;
     *out = found;
     return r;
 }
@@ -408,7 +408,7 @@ int gb_orphan_writer_resume(struct gb_lease *lease, const struct gb_returning *r
         *returning->orphan = new_orphan(process, returning->holder->session);
     if (!*returning->orphan)
         return GPUBUF_E_NO_MEMORY;
-    process->asked--;
+    lease->asked = false;
     returning->holder->started = process->started;
     gb_lease_move(process->registry, lease, returning->holder);
     gb_storage_changed(lease->object->storage); /* the journal has the session's number */
@@ -434,11 +434,11 @@ void gb_orphan_writers_end_rest(struct gb_registry *registry, const struct gb_re
     struct gb_orphan_writer *orphan;
     unsigned left = LOOK_LIMIT;
 
-    if (find_returning(registry, returning, &process) < 0 || process->asked > 0 ||
+    if (find_returning(registry, returning, &process) < 0 ||
         !(orphan = find_orphan(process, returning->former)) || !gb_list_linked(&orphan->of_process))
         return;
     GB_LIST_EACH(&orphan->holder.leases, struct gb_lease, lease, of_holder) {
-        if (!lease->write || !writes(returning->holder, lease->object, &left))
+        if (!lease->asked && (!lease->write || !writes(returning->holder, lease->object, &left)))
             gb_lease_end(registry, lease);
     }
     if (orphan->holder.count == 0)

@@ -32,7 +32,6 @@ struct gb_writer_process {
     struct gb_charge charge; /* for that; its user is the process' */
     struct gb_link orphans;
     size_t references; /* of sessions and orphan writers */
-    uint64_t asked;    /* leases that it has asked for, and that could not be given back */
 };
 
 struct gb_orphan_writer {
@@ -67,8 +66,8 @@ struct gb_returning {
 };
 
 /* The lease for writing that the process had, or (`reader` is not -1) that took part in the stream
-   with that number, if an orphan writer has it: of the former session rather than of another. Until
-   gb_orphan_writer_resume() has moved it nothing of the process is ended. GPUBUF_E_NOT_FOUND;
+   with that number, if an orphan writer has it: of the former session rather than of another. From
+   then on gb_orphan_writers_end_rest() spares it. GPUBUF_E_NOT_FOUND;
    GPUBUF_E_SYSTEM: it cannot be told whether the process is the one that had it. */
 int gb_orphan_writer_lease(const struct gb_registry *registry, const struct gb_returning *returning,
                            const struct gb_string *name, uint64_t version, int reader,
@@ -76,8 +75,8 @@ int gb_orphan_writer_lease(const struct gb_registry *registry, const struct gb_r
 /* Moves the lease to the present session. GPUBUF_E_NO_MEMORY: nothing has changed. */
 int gb_orphan_writer_resume(struct gb_lease *lease, const struct gb_returning *returning);
 /* Ends the leases that are left of the former session: the process does not know of them. But not
-   those on objects that the present one writes, none if one that it asked for is left, and only as
-   many as there is time for. */
+   those on objects that the present one writes, nor those that it asked for and that could not be
+   given back, and only as many as there is time for. */
 void gb_orphan_writers_end_rest(struct gb_registry *registry, const struct gb_returning *returning);
 
 /* Ends one that an orphan writer has. */

@@ -372,8 +372,8 @@ static bool answers(const char *request, const char *expected)
     return found;
 }
 
-/* A process comes back for its claim while memory is short, and again. True if the n-th allocation
-   was reached. */
+/* A process comes back for its claim while memory is short, and again; another lease, which it does
+   not ask for, ends. True if the n-th allocation was reached. */
 static bool come_back(unsigned n, unsigned count)
 {
     const struct gb_lease *claim;
@@ -386,6 +386,7 @@ static bool come_back(unsigned n, unsigned count)
     say("2" CALL("create", "\"name\":\"p\",\"live\":true," BYTES(64)), -1);
     say("2" CALL("release", "\"lease\":1"), -1);
     say("2" CLAIM, -1);
+    say("2" CALL("create", "\"name\":\"q\",\"live\":true," BYTES(64)), -1);
     settle();
     peer_close(&peers[1]);
     settle();
@@ -405,6 +406,7 @@ static bool come_back(unsigned n, unsigned count)
     if (claim->holder->orphan)
         assert_true(reached && answers(COME_BACK, "\"resumed\":[2]"));
     assert_true(claim->exclusive && !claim->holder->orphan);
+    assert_int_equal(gb_registry_find(&inside.server.registry, "q", 1)->live.writers, 0);
     inside_check(&inside);
     peer_close(&peers[0]);
     inside_empty(&inside);
