@@ -403,7 +403,7 @@ static bool finds(void *arg)
     return opens(client) == before;
 }
 
-/* What is opened again and again is cached in the end, though all others are, too. */
+/* A name that is opened again and again is cached in the end, though all others are, too. */
 COUNTED(test_the_most_used_is_let_in)
 {
     CLIENT *client = keeper(ROOM);

@@ -364,8 +364,8 @@ struct gpubuf_object *gb_cached_find(struct gpubuf_client *client, const char *n
 }
 
 /* Whether a lease may be cached. If more names are in use than the cache has room for, giving the
-   oldest back each time would miss all of them in turn: most newcomers are turned away, so that only
-   the surplus misses; now and then one is let in, since those that are used most should be cached. */
+   oldest back each time would miss all of them in turn: most newcomers are turned away, so that the
+   surplus alone misses; one is let in now and then, since the most used should be cached. */
 static bool has_room(struct gb_cached *cached, const struct gb_holding *lease, int64_t now)
 {
     return cached->count < cached->most || lease->told ||
