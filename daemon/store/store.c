@@ -777,13 +777,14 @@ static int place_new(struct gb_placing *placing)
     const struct gb_device *device = placing->key->device;
     bool own = gb_key_gets_own(placing->key, placing->bytes);
     uint64_t rounded = gb_round_up(placing->bytes, own ? device->granularity : GB_ARENA_GRANULE);
+    uint64_t most = device->capacity / device->granularity * device->granularity;
     struct gb_storage *storage;
     int r;
 
-    if (placing->bytes > device->capacity / device->granularity * device->granularity)
+    if (placing->bytes > most)
         return gb_fail(placing->error, GPUBUF_E_NO_SPACE,
                        "%" PRIu64 " bytes can never fit: the capacity of %s is %" PRIu64 " bytes",
-                       placing->bytes, device->id, device->capacity);
+                       placing->bytes, device->id, most);
     if (placing->key->final && placing->bytes > 0)
         return place_final(placing);
     r = gb_user_may_have(placing->user, GB_QUOTA_BYTES, device, rounded, placing->error);

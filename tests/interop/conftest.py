@@ -18,7 +18,7 @@ _spec = importlib.util.spec_from_file_location("python_conftest", PYTHON_TESTS /
 _module = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_module)
 PACKAGE, ROOT, gpubufd = _module.PACKAGE, _module.ROOT, _module.gpubufd
-daemon, run, forking = _module.daemon, _module.run, _module.forking
+daemon, run, forking, standing = _module.daemon, _module.run, _module.forking, _module.standing
 forks, gpu, gpu_run = _module.forks, _module.gpu, _module.gpu_run
 from gpubufd import _client  # noqa: E402
 pytest_runtest_makereport = _module.pytest_runtest_makereport

@@ -70,6 +70,9 @@ def test_metadata_go_with_arrays_and_bytes(tiered, np):
         with client.edit("array") as array:
             array.to_numpy()[0, 0] = 9
         assert client["array"].metadata == said and client["array"].tolist()[0][0] == 9
+        for name, dtype in ("created", "u1"), ("rows of it", {"a": "u1"}):
+            client.create(name, dtype, 2, metadata=said).seal()
+            assert client[name].metadata == said
         client.put("plain", b"")
         assert client["plain"].metadata == {}
         with pytest.raises(TypeError, match="expected a dict of strings"):

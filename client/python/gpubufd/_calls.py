@@ -242,7 +242,7 @@ class Calls(Steps):
 
     async def create(
         self, /, name: str, dtype: Any, shape: Union[int, Sequence[int]], *, nulls: bool = False,
-        **options: Unpack[Options],
+        metadata: Optional[Mapping[str, str]] = None, **options: Unpack[Options],
     ) -> Any:
         """Allocates an object to be filled in place, and published by its seal().
 
@@ -254,12 +254,13 @@ class Calls(Steps):
 
         Until seal() nobody else sees the object, and a release discards it. A `with` block that ends normally seals
         it; one that ends by an exception discards it. Of an asyncio client no block seals it: `await client.seal(a)`.
-        `options` are those of put() but `stream` and `wait`; errors, too.
+        `metadata` and `options` are those of put() but `stream` and `wait`; errors, too.
 
         `live=True`: it is never sealed. It has its name at once, others read it while it is written, and open() and
         claim() open it for writing, for whom its `mode` lets (0o660: its group). It stays when its creator ends.
         """
-        made = await self._do("_create", name, _layout_of(dtype, shape, nulls), _params.options(**options))
+        layout = _layout_of(dtype, shape, nulls, _convert.pairs(metadata or {}) or None)
+        made = await self._do("_create", name, layout, _params.options(**options))
         made._commits = self._commits
         return made
 
@@ -492,7 +493,7 @@ def _dtype_name(dtype: Any) -> str:
     return _convert._native(numpy.empty(0, dtype), "")[1]
 
 
-def _layout_of(dtype: Any, shape: Any, nulls: bool) -> Tuple[Any, ...]:
+def _layout_of(dtype: Any, shape: Any, nulls: bool, metadata: Optional[Tuple[bytes, ...]] = None) -> Tuple[Any, ...]:
     """The tuple that `_core` takes for struct gpubuf_layout_spec."""
     if isinstance(dtype, Mapping):
         if not hasattr(shape, "__index__") or int(shape) < 0:
@@ -503,11 +504,11 @@ def _layout_of(dtype: Any, shape: Any, nulls: bool) -> Tuple[Any, ...]:
              -1 if nulls else 0, nulls, 0, (), None)
             for name, kind in dtype.items()
         )
-        return (TABLE, 0, None, (), False, (None, "struct", rows, 0, 0, False, 0, columns, None))
+        return (TABLE, 0, None, (), False, (None, "struct", rows, 0, 0, False, 0, columns, metadata))
     extents = (int(shape),) if hasattr(shape, "__index__") else tuple(int(n) for n in shape)
     if any(n < 0 for n in extents):
         raise ValueError(f"shape is {extents}: an extent is 0 or more")
-    return (ARRAY, 0, _dtype_name(dtype), extents, nulls, None)
+    return (ARRAY, 0, _dtype_name(dtype), extents, nulls, _convert.metadata_spec(metadata))
 
 
 def _memory_of(plan: _convert.Plan) -> Tuple[Dict[str, Any], Tuple[Tuple[int, int], ...]]:

@@ -296,13 +296,13 @@ class Client(_core.Client, Steps, Names):
     @overload
     def create(
         self, name: str, dtype: Mapping[str, Any], shape: Union[int, Sequence[int]], *, nulls: bool = ...,
-        **options: Unpack[Options],
+        metadata: Optional[Mapping[str, str]] = ..., **options: Unpack[Options],
     ) -> Table: ...
 
     @overload
     def create(
         self, name: str, dtype: Union[str, type, "numpy.dtype[Any]"], shape: Union[int, Sequence[int]], *,
-        nulls: bool = ..., **options: Unpack[Options],
+        nulls: bool = ..., metadata: Optional[Mapping[str, str]] = ..., **options: Unpack[Options],
     ) -> Array: ...
 
     @functools.wraps(Calls.create)

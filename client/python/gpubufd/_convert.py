@@ -115,18 +115,16 @@ class Plan:
 
     def spec(self) -> Optional[Tuple[Any, ...]]:
         """The spec of a column that says the metadata of an array or bytes; None: there are none."""
-        return (None, "", 0, 0, 0, False, 0, (), self.metadata) if self.metadata else None
+        return metadata_spec(self.metadata)
 
     def add_metadata(self, more: Mapping[str, str]) -> None:
         """Has the object say these pairs, too. TypeError."""
         if self.kind == "bundle":
             raise TypeError("a bundle's metadata are those of its file: put_bundle(name, tensors, metadata)")
-        pairs = [text for pair in more.items() for text in pair]
-        if not all(isinstance(text, str) for text in pairs):
-            raise TypeError("metadata: expected a dict of strings")
+        told = pairs(more)
         if self.kind == "arrow":
             self.into_columns()
-        self.metadata = _merged(self.metadata, tuple(text.encode() for text in pairs))
+        self.metadata = _merged(self.metadata, told)
 
     def share(self) -> Tuple[Dict[str, Any], List[Tuple[int, int]]]:
         """For kind "columns": the layout of `register`, and the parts of memory that it refers to."""
@@ -136,6 +134,19 @@ class Plan:
         else:
             layout = sharing.column(self.columns[0][1])
         return layout, sharing.parts
+
+
+def metadata_spec(metadata: Optional[Tuple[bytes, ...]]) -> Optional[Tuple[Any, ...]]:
+    """The spec of a column that says the metadata of an array or bytes; None: there are none."""
+    return (None, "", 0, 0, 0, False, 0, (), metadata) if metadata else None
+
+
+def pairs(metadata: Mapping[str, str]) -> Tuple[bytes, ...]:
+    """key, value, key, … of a dict. TypeError."""
+    told = [text for pair in metadata.items() for text in pair]
+    if not all(isinstance(text, str) for text in told):
+        raise TypeError("metadata: expected a dict of strings")
+    return tuple(text.encode() for text in told)
 
 
 def _merged(first: Optional[Tuple[bytes, ...]], then: Tuple[bytes, ...]) -> Tuple[bytes, ...]:
