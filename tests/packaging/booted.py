@@ -127,6 +127,26 @@ for line in sys.stdin:
     print(again, flush=True)
 """
 
+LOAD = """
+import gpubufd, random, sys, threading, time
+client = gpubufd.connect(timeout=60, resume_timeout=60)
+ended = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+content, rounds, worst = random.Random(1).randbytes(100_000), 0, 0.0
+client.put(sys.argv[1], content)
+held = client.get(sys.argv[1])
+print("loads", flush=True)
+while not ended.is_set():
+    began = time.monotonic()
+    name = f"{sys.argv[1]}/{rounds % 8}"
+    client.put(name, content + rounds.to_bytes(8, "big"), replace=True)
+    with client.get(name) as read:
+        assert bytes(read) == content + rounds.to_bytes(8, "big")
+    worst, rounds = max(worst, time.monotonic() - began), rounds + 1
+assert bytes(held) == content
+print(rounds, round(worst * 1000), flush=True)
+"""
+
 
 def python(code, *words, user, env=None):
     return run("python3", "-c", code, *words, user=user, env=env, cwd="/")
@@ -331,6 +351,22 @@ def test_another_daemon_has_it_all(daemon, how):
         holder.goes_on("large")
         assert digests("alice") == ALL
         assert digests("bob") == {"public": ALL["public"]}
+
+
+# RELIABILITY.md: The daemon ends 21
+def test_an_upgrade_under_load(daemon):
+    """Two programs put, get and hold meanwhile: no call fails, and none finds other content."""
+    programs = [subprocess.Popen(["setpriv", "--reuid", user, "--regid", user, "--init-groups", "python3", "-c", LOAD, user],
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/") for user in ("alice", "bob")]
+    assert [program.stdout.readline() for program in programs] == ["loads\n"] * 2
+    for how in ("upgrade", "restart", "kill -9"):
+        before = main_pid()
+        run(*ENDS[how])
+        restarted(before)
+    for program in programs:
+        told, _ = program.communicate(timeout=DEADLINE)
+        assert program.returncode == 0
+        print(f"\n  {told.split()[0]} rounds of put and get, 0 errors, the longest {told.split()[1]} ms", flush=True)
 
 
 # RELIABILITY.md: The daemon ends 21
