@@ -1,7 +1,6 @@
 /*
  * The interface between the peer and a directory, which knows where the names are that other
- * machines publish. One directory asks the machines of a list (directory_static.h); another keeps
- * the names in etcd (directory_etcd.h).
+ * machines publish: it keeps them in etcd (directory_etcd.h).
  *
  * How the parts of gpubufd-peer fit together:
  *
@@ -55,10 +54,8 @@ struct gb_peer_published {
 /*
  * Status 0: `places` are all of one origin and revision, the newest, at most GB_PEER_PLACES_MOST.
  * The origin is among them if it is there. GPUBUF_E_NOT_FOUND: nobody has the name.
- * GPUBUF_E_EXISTS: two nodes, which the sentence names, have published different objects of that
- * name. GPUBUF_E_UNAVAILABLE: the directory cannot tell now; the sentence says why, and names the
- * machine. So do GPUBUF_E_BUSY and GPUBUF_E_CLOSED, after which the caller may soon ask again. On
- * failure `places` is NULL and `error` is set.
+ * GPUBUF_E_UNAVAILABLE: the directory cannot tell now; the sentence says why. On failure `places`
+ * is NULL and `error` is set.
  */
 typedef void (*gb_peer_found_cb)(void *user, int status, const struct gb_peer_place *places,
                                  size_t count, const struct gb_error *error);
@@ -90,7 +87,6 @@ struct gb_peer_directory_events {
 
 struct gb_peer_directory;
 
-/* Members may be NULL, except find, machines, knows and close. */
 struct gb_peer_directory_methods {
     /* False: out of memory, and `callback` is not called. */
     bool (*find)(struct gb_peer_directory *directory, const char *name, gb_peer_found_cb callback,
@@ -111,8 +107,8 @@ struct gb_peer_directory_methods {
        all). Returns how many; fewer than `most`: these are the last. GPUBUF_E_UNAVAILABLE. */
     int (*list)(struct gb_peer_directory *directory, const char *prefix, const char *after,
                 struct gb_peer_listed *listed, size_t most, struct gb_error *error);
-    /* Calls `each` for every machine that is there now, or that is in a fixed list, reachable or
-       not; in no order. This machine may be among them. 0, or GPUBUF_E_UNAVAILABLE. */
+    /* Calls `each` for every machine that is there now, in no order. This machine may be among
+       them. 0, or GPUBUF_E_UNAVAILABLE. */
     int (*machines)(struct gb_peer_directory *directory, gb_peer_machine_cb each, void *user,
                     struct gb_error *error);
     /* Whether a machine whose certificate has that name may connect to this one. */

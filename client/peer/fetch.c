@@ -80,13 +80,13 @@ static struct gb_peer_fetch *make(struct gb_peer_fetches *fetches, const char *n
 }
 
 /* Whether a name that could not be fetched for that reason may come about: then programs wait on.
-   It may be made here, or be published elsewhere, if the directory tells of changes; and the
-   directory may be there soon. If the request were declined, all waiting opens would end. */
+   It may be made here, or be published elsewhere; and the directory may be there soon. If the
+   request were declined, all waiting opens would end. */
 static bool may_come(const struct gb_peer_parts *parts, int status)
 {
     bool early = status == GPUBUF_E_UNAVAILABLE && !parts->figures->joined && !parts->late;
 
-    return *parts->options->etcd && (status == GPUBUF_E_NOT_FOUND || early);
+    return status == GPUBUF_E_NOT_FOUND || early;
 }
 
 /* Declines the request, for which another fetch may wait on. */
@@ -171,8 +171,7 @@ static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_ob
                             GB_LOG_NUMBER("revision", fetch->revision),
                             GB_LOG_NUMBER("bytes", fetch->content.bytes));
         if (gb_peer_copies_add(fetches->parts->copies, fetch->name, version, fetch->origin,
-                               fetch->revision) &&
-            directory->methods->copied)
+                               fetch->revision))
             directory->methods->copied(directory, fetch->name, fetch->revision, version);
         drop_copy(fetches, fetch->name, fetch->means);
         gpubuf_release(object);

@@ -32,8 +32,8 @@ struct peer {
     struct gb_peer_copies copies;
     struct gb_peer_fetches *fetches;
     struct gb_peer_serve *serve;
-    struct gb_peer_publisher *publisher; /* with etcd only */
-    struct gb_peer_query *query;         /* NULL: nobody may ask */
+    struct gb_peer_publisher *publisher;
+    struct gb_peer_query *query; /* NULL: nobody may ask */
     struct gb_peer_figures figures;
     bool names_known; /* the directory is there */
     bool synced;      /* all objects of the daemon were told */
@@ -93,15 +93,15 @@ static void check_copy(void *item, void *user)
    changed while nobody looked. */
 static void check_copies(struct peer *peer)
 {
-    if (peer->synced && peer->names_known && peer->parts.directory->methods->list)
+    if (peer->synced && peer->names_known)
         gb_peer_tree_each(peer->copies.tree, check_copy, peer);
 }
 
 static void forget_copy(struct peer *peer, const struct gb_peer_copy *copy)
 {
-    if (peer->parts.directory->methods->copied)
-        peer->parts.directory->methods->copied(peer->parts.directory, copy->name, copy->revision,
-                                               0);
+    struct gb_peer_directory *directory = peer->parts.directory;
+
+    directory->methods->copied(directory, copy->name, copy->revision, 0);
     gb_peer_copies_remove(&peer->copies, copy->name);
 }
 
@@ -112,8 +112,7 @@ static void on_reconnected(struct peer *peer)
     bool anew = strcmp(instance, peer->instance) != 0;
 
     peer->synced = false;
-    if (peer->publisher)
-        gb_peer_publisher_reconnected(peer->publisher, anew);
+    gb_peer_publisher_reconnected(peer->publisher, anew);
     if (!anew)
         return;
     snprintf(peer->instance, sizeof(peer->instance), "%s", instance);
@@ -142,8 +141,7 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
     if (strcmp(kind, "synced") == 0) {
         peer->synced = true;
         check_copies(peer);
-        if (peer->publisher)
-            gb_peer_publisher_synced(peer->publisher);
+        gb_peer_publisher_synced(peer->publisher);
     }
     bool sealed = strcmp(kind, "sealed") == 0;
     if (!info || (!sealed && strcmp(kind, "deleted") != 0 && strcmp(kind, "evicted") != 0 &&
@@ -152,8 +150,7 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
     name_means(peer, info->name, sealed ? info->version : 0);
     if (sealed)
         adopt_copy(peer, info);
-    if (peer->publisher)
-        gb_peer_publisher_told(peer->publisher, info, sealed && gb_peer_described_publishes(info));
+    gb_peer_publisher_told(peer->publisher, info, sealed && gb_peer_described_publishes(info));
 }
 
 static void on_lost(void *user)
@@ -199,9 +196,8 @@ static int provide(struct peer *peer, struct gb_error *error)
     struct gpubuf_client *client = peer->local.client;
     const struct gb_peer_options *options = &peer->options;
 
-    if (*options->etcd)
-        peer->publisher = gb_peer_publisher_new(&peer->parts, options->user_names);
-    if (*options->etcd && !peer->publisher)
+    peer->publisher = gb_peer_publisher_new(&peer->parts, options->user_names);
+    if (!peer->publisher)
         return gb_fail_memory(error);
     int r = gpubuf_watch(client, NULL, on_event, peer, NULL);
     if (r < 0)
@@ -224,8 +220,7 @@ static void on_changed(void *user, const char *name, uint64_t revision)
     gb_peer_fetches_changed(peer->fetches, name, revision);
     if (revision && peer->names_known)
         gb_peer_fetches_again(peer->fetches, name);
-    if (peer->publisher)
-        gb_peer_publisher_changed(peer->publisher, name, revision);
+    gb_peer_publisher_changed(peer->publisher, name, revision);
 }
 
 /* The directory is not there yet: who waits is told so. */
@@ -246,8 +241,7 @@ static void on_state(void *user, const char *why, bool forgot)
         gb_log(GB_LOG_WARNING, "no names of other machines for now", GB_LOG_TEXT("why", why));
     else
         gb_log(GB_LOG_INFO, "the names of other machines are known");
-    if (peer->publisher)
-        gb_peer_publisher_state(peer->publisher, !why, forgot);
+    gb_peer_publisher_state(peer->publisher, !why, forgot);
     peer->names_known = !why;
     peer->figures.joined += !why;
     if (why)
@@ -339,14 +333,13 @@ static void write_metrics(struct gb_writer *writer, void *user)
     struct peer *peer = user;
     struct gb_peer_state state = {
         .figures = &peer->figures,
-        .directory = peer->names_known || !*peer->options.etcd,
+        .directory = peer->names_known,
         .clients = gb_peer_serve_connected(peer->serve),
         .servers = gb_peer_remotes_connected(peer->parts.remotes),
         .copies = peer->copies.count,
+        .published = gb_peer_publisher_figures(peer->publisher),
     };
 
-    if (peer->publisher)
-        state.published = gb_peer_publisher_figures(peer->publisher);
     gb_peer_metrics_write(writer, &state);
 }
 
@@ -385,11 +378,8 @@ static int start_parts(struct peer *peer, struct gb_error *error)
                                     .figures = &peer->figures};
     use_ucx(peer);
     parts->remotes = gb_peer_remotes_new(parts, options->patience_ms);
-    if (parts->remotes && *options->etcd && directory_in_etcd(peer, error) < 0)
+    if (parts->remotes && directory_in_etcd(peer, error) < 0)
         return error->code;
-    if (parts->remotes && !parts->directory)
-        parts->directory = gb_peer_directory_static(parts->remotes, options->peers,
-                                                    options->peer_count, peer->tls.node);
     if (parts->directory)
         peer->fetches = gb_peer_fetches_new(parts);
     if (peer->fetches)
@@ -403,8 +393,6 @@ static int start_parts(struct peer *peer, struct gb_error *error)
    the calls. */
 static void stop(struct peer *peer)
 {
-    const struct gb_peer_options *options = &peer->options;
-
     gb_peer_query_close(peer->query);
     if (peer->fetches)
         gb_peer_fetches_stop(peer->fetches);
@@ -413,7 +401,7 @@ static void stop(struct peer *peer)
     if (peer->parts.remotes)
         gb_peer_remotes_close(peer->parts.remotes);
     /* The handles of etcd would keep the loop running; no request to it waits any more. */
-    if (*options->etcd && peer->parts.directory) {
+    if (peer->parts.directory) {
         peer->parts.directory->methods->close(peer->parts.directory);
         gb_peer_publisher_free(peer->publisher);
         peer->parts.directory = NULL;
@@ -428,8 +416,6 @@ static void stop(struct peer *peer)
     for (int i = 0; i < 3; i++)
         if (peer->signals[i].data)
             uv_close((uv_handle_t *)&peer->signals[i], NULL);
-    if (peer->parts.directory)
-        peer->parts.directory->methods->close(peer->parts.directory);
     (void)uv_run(&peer->loop, UV_RUN_DEFAULT);
     gb_peer_ucx_close(&peer->ucx);
     gb_peer_copies_end(&peer->copies);

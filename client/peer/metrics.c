@@ -70,8 +70,7 @@ void gb_peer_metrics_write(struct gb_writer *writer, const struct gb_peer_state 
     gauge(writer, "directory_up", "1 if the names of other machines are known.", state->directory);
     counter(writer, "joined_total", "Times that they became known: epochs of the lease in etcd.",
             figures->joined);
-    gauge(writer, "names_shared", "Objects here that other machines may have; with etcd.",
-          published->shared);
+    gauge(writer, "names_shared", "Objects here that other machines may have.", published->shared);
     gauge(writer, "names_published", "Of them, those that etcd has.", published->published);
     gauge(writer, "names_refused", "Of them, those whose name another machine has.",
           published->refused);

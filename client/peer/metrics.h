@@ -8,10 +8,9 @@
 
 struct gb_peer_state {
     const struct gb_peer_figures *figures;
-    struct gb_peer_publish_figures published; /* all 0 without etcd */
-    bool directory;                           /* the directory is available */
-    unsigned clients, servers; /* machines connected to this one; machines that this one
-                                            is connected to */
+    struct gb_peer_publish_figures published;
+    bool directory;            /* the directory is available */
+    unsigned clients, servers; /* machines connected to this one, and it to them */
     uint64_t copies;
 };
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/peer/tls.h"
 #include "proto/option.h"
 
 /* Checks the URL of a server of etcd. */
@@ -45,28 +44,6 @@ static int set_advertise(void *at, const char *value, struct gb_error *error)
     return 0;
 }
 
-/* NODE=HOST:PORT. */
-static int add_peer(void *at, const char *value, struct gb_error *error)
-{
-    struct gb_peer_options *options = at;
-    const char *equals = strchr(value, '=');
-    struct gb_peer_machine *peer = &options->peers[options->peer_count];
-
-    if (options->peer_count == GB_PEER_MACHINES_MOST)
-        return gb_fail(error, GPUBUF_E_INVALID, "given more than %d times", GB_PEER_MACHINES_MOST);
-    *peer = (struct gb_peer_machine){.port = 0};
-    if (!equals || !gb_peer_tls_is_node(value, (size_t)(equals - value)) ||
-        !read_place(equals + 1, peer->host, &peer->port))
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "\"%s\": expected NODE=HOST:PORT, such as node2=192.0.2.7:9470", value);
-    memcpy(peer->node, value, (size_t)(equals - value));
-    for (size_t i = 0; i < options->peer_count; i++)
-        if (strcmp(options->peers[i].node, peer->node) == 0)
-            return gb_fail(error, GPUBUF_E_INVALID, "%s is given twice", peer->node);
-    options->peer_count++;
-    return 0;
-}
-
 static int set_trusted(void *at, const char *value, struct gb_error *error)
 {
     if (strcmp(value, "trusted-network") != 0)
@@ -90,9 +67,7 @@ static const struct gb_option known[] = {
     {"certificate", "FILE", "this machine's certificate; its first DNS name is the node's name",
      .kind = GB_OPTION_TEXT, .member = AT(certificate)},
     {"key", "FILE", "the key of the certificate", .kind = GB_OPTION_TEXT, .member = AT(key)},
-    {"peer", "NODE=HOST:PORT", "another machine; may be given 16 times", .set = add_peer},
-    {"etcd", "URL",
-     "a server of etcd, which has the names, in place of --peer; may be given 16 times",
+    {"etcd", "URL", "a server of etcd, which has the names; may be given 16 times",
      .kind = GB_OPTION_LIST, .member = AT(etcd), .most = GB_PEER_ETCD_ENDPOINTS, .set = check_url},
     {"etcd-authority", "FILE", "certificates of the authority of etcd's servers (the system's)",
      .kind = GB_OPTION_TEXT, .member = AT(etcd_authority)},
@@ -100,8 +75,7 @@ static const struct gb_option known[] = {
      .member = AT(etcd_certificate)},
     {"etcd-key", "FILE", "the key of that certificate", .kind = GB_OPTION_TEXT,
      .member = AT(etcd_key)},
-    {"advertise", "HOST:PORT", "where other machines reach this one; with --etcd",
-     .set = set_advertise},
+    {"advertise", "HOST:PORT", "where other machines reach this one", .set = set_advertise},
     {"root", "PATH", "where in etcd the names are (/gpubufd)", .kind = GB_OPTION_TEXT,
      .member = AT(root)},
     {"lease-seconds", "N",
@@ -115,8 +89,8 @@ static const struct gb_option known[] = {
      .member = AT(largest), .least = 1, .most = UINT64_MAX / 2},
     {"copy-seconds", "N", "remove a copy N seconds after it was made (never)",
      .kind = GB_OPTION_COUNT, .member = AT(copy_seconds), .least = 1, .most = 31536000},
-    {"user-names", "N", "publish N names of one user at most (100000); with --etcd",
-     .kind = GB_OPTION_COUNT, .member = AT(user_names), .least = 1, .most = 100000000},
+    {"user-names", "N", "publish N names of one user at most (100000)", .kind = GB_OPTION_COUNT,
+     .member = AT(user_names), .least = 1, .most = 100000000},
     {"patience-ms", "N", "give up a machine that sends nothing for N milliseconds (5000)",
      .kind = GB_OPTION_COUNT, .member = AT(patience_ms), .least = 100, .most = 600000},
     {"ucx", "trusted-network",
@@ -137,25 +111,20 @@ static const struct gb_program program = {.name = "gpubufd-peer", .options = kno
 
 static int check(const struct gb_peer_options *options, struct gb_error *error)
 {
-    const char *missing = !options->authority     ? "authority"
-                          : !options->certificate ? "certificate"
-                          : !options->key         ? "key"
-                          : !options->listen      ? "listen"
-                                                  : NULL;
+    const char *missing = !options->authority        ? "authority"
+                          : !options->certificate    ? "certificate"
+                          : !options->key            ? "key"
+                          : !options->listen         ? "listen"
+                          : !*options->etcd          ? "etcd"
+                          : !options->advertise_port ? "advertise"
+                                                     : NULL;
 
     if (options->help || options->version)
         return 0;
     if (missing)
         return gb_fail(error, GPUBUF_E_INVALID, "--%s is missing", missing);
-    if (*options->etcd && options->peer_count)
-        return gb_fail(error, GPUBUF_E_INVALID, "either --etcd or --peer, not both");
-    if (*options->etcd && !options->advertise_port)
-        return gb_fail(error, GPUBUF_E_INVALID, "--advertise is missing");
     if (!options->etcd_certificate != !options->etcd_key)
         return gb_fail(error, GPUBUF_E_INVALID, "--etcd-certificate and --etcd-key go together");
-    if (!*options->etcd && options->peer_count == 0)
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "there is no other machine: say --etcd URL, or --peer NODE=HOST:PORT");
     return 0;
 }
 

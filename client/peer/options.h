@@ -5,7 +5,7 @@
 #ifndef GB_PEER_OPTIONS_H
 #define GB_PEER_OPTIONS_H
 
-#include "client/peer/directory_static.h"
+#include "client/peer/directory.h"
 #include "client/peer/etcd.h"
 #include "proto/log.h"
 
@@ -15,11 +15,9 @@ struct gb_peer_options {
     char *socket; /* of the daemon; NULL: the default places. Owned, as all below */
     char *listen;
     char *authority, *certificate, *key; /* files */
-    struct gb_peer_machine peers[GB_PEER_MACHINES_MOST];
-    size_t peer_count;
-    char *etcd[GB_PEER_ETCD_ENDPOINTS + 1]; /* none: the machines of `peers` are all there are */
+    char *etcd[GB_PEER_ETCD_ENDPOINTS + 1];
     char *etcd_authority, *etcd_certificate, *etcd_key, *root;
-    char advertise[GB_PEER_HOST_BYTES]; /* where other machines reach this one; with etcd only */
+    char advertise[GB_PEER_HOST_BYTES]; /* where other machines reach this one */
     uint16_t advertise_port;
     unsigned lease_seconds;
     char *prefixes[GB_PEER_PREFIXES_MOST + 1]; /* of the names that are fetched; none: of all */

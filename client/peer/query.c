@@ -244,11 +244,6 @@ static void list(struct asker *asker, const struct question *question)
     struct gb_writer writer;
     struct gb_error error;
 
-    if (!directory->methods->list) {
-        answer_error(asker, GPUBUF_E_UNSUPPORTED,
-                     "without etcd no machine knows all names; gpubufctl where NAME asks for one");
-        return;
-    }
     int count =
         directory->methods->list(directory, question->prefix.text ? question->prefix.text : "",
                                  question->after.text, listed, PAGE, &error);

@@ -125,7 +125,7 @@ static void refuse_library(struct request *request, int status)
     refuse(request, &error);
 }
 
-/* ---- find, and the first half of open ---- */
+/* ---- the first half of open ---- */
 
 /* NULL: the object is this machine's own. */
 static const struct gb_peer_copy *copy_of(const struct gb_peer_session *session,
@@ -135,19 +135,6 @@ static const struct gb_peer_copy *copy_of(const struct gb_peer_session *session,
         gb_peer_copies_find(session->parts->copies, described->name.text);
 
     return copy && copy->version == described->version ? copy : NULL;
-}
-
-static void write_origin(struct gb_writer *writer, const struct gb_peer_session *session,
-                         const struct gb_peer_described *described)
-{
-    const struct gb_peer_copy *copy = copy_of(session, described);
-
-    gb_write_pattern(writer,
-                     "{'origin':%s,'revision':%" PRIu64 ",'version':%" PRIu64 ",'bytes':%" PRIu64
-                     ",'since':%" PRIu64 "}",
-                     copy ? copy->origin : session->parts->tls->node,
-                     copy ? copy->revision : described->version, described->version,
-                     described->bytes, described->created_ms);
 }
 
 /* Reads the daemon's description of the object. False: the request has been refused. */
@@ -169,34 +156,6 @@ static bool describe(struct request *request, int status, const char *result, si
     if (status < 0)
         refuse(request, &error);
     return status == 0;
-}
-
-static void on_found(struct gpubuf_client *client, int status, const char *result, size_t length,
-                     void *arg)
-{
-    struct request *request = arg;
-    struct gb_writer writer;
-
-    if (!describe(request, status, result, length))
-        return;
-    gb_writer_init(&writer, 0);
-    write_origin(&writer, request->session, &request->described);
-    gb_peer_session_send(request->session, request->id, &writer);
-    end_request(request);
-}
-
-static void stat_name(struct gb_peer_session *session, uint64_t id,
-                      const struct gb_peer_session_params *params, gpubuf_call_cb callback)
-{
-    struct request *request = new_request(session, id);
-
-    if (!request)
-        return;
-    request->version = params->version;
-    request->word = strcmp(params->method.text, "word") == 0;
-    int r = gb_peer_described_ask(session->parts->client, params->name.text, callback, request);
-    if (r < 0)
-        refuse_library(request, r);
 }
 
 /* ---- open ---- */
@@ -359,6 +318,20 @@ static void on_described(struct gpubuf_client *client, int status, const char *r
         refuse_library(request, status);
 }
 
+static void stat_name(struct gb_peer_session *session, uint64_t id,
+                      const struct gb_peer_session_params *params)
+{
+    struct request *request = new_request(session, id);
+
+    if (!request)
+        return;
+    request->version = params->version;
+    request->word = strcmp(params->method.text, "word") == 0;
+    int r = gb_peer_described_ask(session->parts->client, params->name.text, on_described, request);
+    if (r < 0)
+        refuse_library(request, r);
+}
+
 /* ---- requests ---- */
 
 static int read_params(const char *text, size_t length, struct gb_pool *pool,
@@ -411,11 +384,9 @@ static void on_control(struct gb_peer_link *link, uint64_t id, const char *text,
         gb_peer_session_use_lease(session, id, &params);
     } else if (strcmp(method, "lane") == 0) {
         gb_peer_session_change_lane(session, id, &params);
-    } else if ((strcmp(method, "find") == 0 || strcmp(method, "open") == 0 ||
-                strcmp(method, "word") == 0) &&
-               params.name.text) {
+    } else if ((strcmp(method, "open") == 0 || strcmp(method, "word") == 0) && params.name.text) {
         if (is_placed(session, id))
-            stat_name(session, id, &params, method[0] == 'f' ? on_found : on_described);
+            stat_name(session, id, &params);
     } else {
         (void)gb_fail(&error, GPUBUF_E_METHOD, "there is no such request");
         gb_peer_link_send_error(link, id, &error);
@@ -430,8 +401,7 @@ static bool is_known(const struct gb_peer_session *session)
     return directory->methods->knows(directory, session->node);
 }
 
-/* A list of machines is final. Of etcd, a machine that has joined may come here before the news of
-   it does. */
+/* A machine that has joined may come here before etcd's news of it does. */
 static bool on_open(struct gb_peer_link *link, const char *node, void *user)
 {
     struct gb_peer_session *session = user;
@@ -445,8 +415,6 @@ static bool on_open(struct gb_peer_link *link, const char *node, void *user)
         say_connected(session);
         return true;
     }
-    if (!session->parts->directory->methods->publish)
-        return false;
     gb_peer_log_seldom(GB_LOG_INFO, uv_now(session->parts->loop), node, NULL,
                        "a machine waits: it is not known here yet",
                        GB_LOG_TEXT("machine", gb_peer_link_text(link)));

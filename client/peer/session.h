@@ -1,7 +1,6 @@
 /*
  * One machine that has connected to this one, and what it asks:
  *
- *     → {"method":"find","name"}            ← {"origin","revision","version","bytes","since"}
  *     → {"method":"open","name","version"}  ← {"lease","content","mode","device","label"?,"layout"}
  *     → {"method":"read","lease","chunk"}   ← data
  *     → {"method":"lane","address"?}        ← {"address"}; without one no answer (lane.h)
@@ -10,8 +9,8 @@
  *     → {"method":"word","name","version"}  ← {"described","content"} (word.h), no copy's
  *     → {"method":"release","lease"}        (no answer)
  *     (a lease that is asked for nothing for two minutes ends)
- *     or ← {"error":{"kind","message"}}: `open` with "busy", past what crowd.h says, and `open` and
- *     `find` with it while this machine serves as many others as it may
+ *     or ← {"error":{"kind","message"}}: `open` with "busy", past what crowd.h says, or while
+ *     this machine serves as many others as it may
  *     and while an answer takes long, each second, {} without a request
  *
  * On the loop's thread.

@@ -294,16 +294,6 @@ static void on_found(void *user, int status, const struct gb_peer_place *places,
 
     if (!fetch->fetches->steps->answered(fetch))
         return;
-    if (status == GPUBUF_E_BUSY || status == GPUBUF_E_CLOSED) { /* the machines that were asked */
-        fetch->error = *error;
-        if (status == GPUBUF_E_BUSY)
-            gb_peer_fetch_find(fetch);
-        else if (may_retry(fetch))
-            wait(fetch, 2);
-        else
-            fetch->fetches->steps->give_up(fetch, error);
-        return;
-    }
     if (status < 0) {
         /* The failure of a machine says more than "no machine has it". */
         fetch->fetches->steps->give_up(

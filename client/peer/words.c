@@ -79,8 +79,7 @@ static void on_digest(void *user)
     } else if (r > 0) {
         stop(item);
         item->word.told = true;
-        if (directory->methods->word)
-            directory->methods->word(directory, item->name, item->version, &item->word);
+        directory->methods->word(directory, item->name, item->version, &item->word);
         answer(item, NULL);
     }
     go_on(words);
@@ -152,8 +151,7 @@ void gb_peer_words_want(struct gb_peer_words *words, const struct gb_peer_descri
         item->askers = asker;
     }
     if (!item->lease) { /* the name may have been published anew since */
-        if (directory->methods->word)
-            directory->methods->word(directory, item->name, item->version, &item->word);
+        directory->methods->word(directory, item->name, item->version, &item->word);
         answer(item, NULL);
     }
     go_on(words);

@@ -28,6 +28,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/integration"))
 
+import etcds  # noqa: E402
 from certificates import Authority  # noqa: E402
 from peer import Peer, wait_until  # noqa: E402
 
@@ -164,7 +165,8 @@ def machines(stack, directory, size, device, options=()):
     authority = Authority(directory)
     ports = {node: free_port() for node in "ab"}
     paths, peers = [], []
-    for node, other, device in zip("ab", "ba", devices):
+    etcd = stack.enter_context(contextlib.closing(etcds.Etcd()))
+    for node, device in zip("ab", devices):
         path = os.path.join(directory, f"{node}.sock")
         start(stack, BUILD / "bin/gpubufd", "--socket", path, "--device", f"{device}:{2 * size + (64 << 20)}")
         wait_until(lambda path=path: os.path.exists(path))
@@ -172,7 +174,7 @@ def machines(stack, directory, size, device, options=()):
         peers.append(start(
             stack, BUILD / "bin/gpubufd-peer", "--socket", path, "--listen", f"127.0.0.1:{ports[node]}",
             "--authority", authority.certificate, "--certificate", certificate, "--key", key,
-            f"--peer={other}=127.0.0.1:{ports[other]}", *options,
+            "--etcd", etcd.url, "--advertise", f"127.0.0.1:{ports[node]}", *options,
             *(["--gpu", device] if device != "host" else [])))
         paths.append(path)
     for port in ports.values():

@@ -132,13 +132,14 @@ HELD = {
     "Its user owns nothing and sees what its group may open": "- `gpubufd-gateway`, on libmicrohttpd and NNG",
     "On loopback without a token it names only": "- `gpubufd-gateway`, on libmicrohttpd and NNG",
     "- `gpubufd-peer`, on OpenSSL and libcurl": {
-        PEER: "test_what_is_not_for_other_machines test_a_stranger_without_a_certificate test_a_machine_that_is_not_known "
+        PEER: "test_what_is_not_for_other_machines test_a_stranger_without_a_certificate "
               "test_a_stranger_asks_what_makes_no_sense",
-        "integration/test_peer_certificates.py": "test_a_wrong_certificate",
+        "integration/test_peer_certificates.py": "test_a_wrong_certificate test_the_certificate_of_another_machine",
+        "integration/test_peer_cluster.py": "test_a_machine_that_is_not_in_etcd_gets_nothing",
         "integration/test_peer_ucx.py": "test_no_option_without_the_word"},
     "A machine that says that it has a copy decides nothing": {
         TRUST: "test_who_says_that_it_has_a_copy test_false_content_is_not_sealed test_a_higher_revision_of_another_machines "
-               "test_the_origin_has_died_without_a_word test_a_copy_in_etcd_decides_nothing "
+               "test_the_origin_has_died_without_a_word "
                "test_the_origins_word_outlives_it_in_etcd"},
     "places of their own, 32 for an address": {
         STRANGERS: "test_connections_without_a_certificate_keep_nobody_out "

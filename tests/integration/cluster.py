@@ -1,5 +1,7 @@
 """Machines of a cluster on this one: each a daemon and a gpubufd-peer, behind a lane of the test's own."""
 
+import base64
+import itertools
 import json
 import os
 import socket
@@ -10,7 +12,7 @@ import pytest
 import device as test_device
 import etcds
 from device import BUILD
-from peer import DEADLINE
+from peer import DEADLINE, wait_until
 from program import Program
 from relay import Lane
 
@@ -18,7 +20,6 @@ WAIT = 60_000
 SHARED = {"scope": "cluster", "mode": "0644"}
 PEER = BUILD / "bin" / "gpubufd-peer"
 PATIENT = "--patience-ms=30000"  # a process that waits for a processor is no machine that stands still
-QUERY = "--query={directory}/peer.sock"  # for Cluster.start() and run(): it answers an Asker
 
 
 # ---- machines -------------------------------------------------------------------------------------
@@ -86,10 +87,11 @@ class Asker:
 
 
 class Cluster:
-    """cluster = Cluster(...); a, b = cluster.start("a", "b"): machines that know each other by a list, or by `etcd`."""
+    """cluster = Cluster(...); a, b = cluster.start("a", "b"): machines that know each other by etcd, and answer an Asker."""
 
-    def __init__(self, daemon_factory, authority, etcd=None):
+    def __init__(self, daemon_factory, authority, etcd):
         self.daemon_factory, self.authority, self.etcd, self.machines = daemon_factory, authority, etcd, {}
+        self.marks = itertools.count(1)
 
     def start(self, *nodes, certificates=None, **how):
         """`certificates`: of nodes that are to have others than their own."""
@@ -102,25 +104,46 @@ class Cluster:
     def add(self, node, **how):
         return self.start(node, **how)[0]
 
-    def known(self, machine, lease, url):
-        """Options by which machines know each other. `url`: where it reaches etcd, if not directly."""
-        if self.etcd:
-            return ["--etcd", url or self.etcd.url, "--advertise", f"127.0.0.1:{machine.lane.port}", "--lease-seconds", lease]
-        return [f"--peer={other.node}=127.0.0.1:{other.lane.port}" for other in self.machines.values() if other is not machine]
+    def play(self, node, port, *names, version=7, size=4):
+        """Enters a machine that a test plays into etcd, as one that has published those names."""
+        self.etcd.put(f"/gpubufd/nodes/{node}", {"host": "127.0.0.1", "port": port})
+        for name in names:
+            self.etcd.put(f"/gpubufd/names/{name}", {"node": node, "version": version, "bytes": size, "serial": 1, "since": 1})
+
+    def keys(self, kind):
+        return [key for key in self.etcd.keys() if key.startswith(f"/gpubufd/{kind}/")]
+
+    def revision_of(self, name):
+        key = base64.b64encode(f"/gpubufd/names/{name}".encode()).decode()
+        return int(self.etcd.post("kv/range", {"key": key})["kvs"][0]["mod_revision"])
+
+    def await_copy(self, name, node):
+        wait_until(lambda: any(key.startswith(f"/gpubufd/copies/{name}@") and key.endswith(f"/{node}") for key in self.etcd.keys()))
+
+    def await_names(self, *names):
+        """Until they are published."""
+        wait_until(lambda: {f"/gpubufd/names/{name}" for name in names} <= set(self.etcd.keys()))
+
+    def await_news(self, machine):
+        """Until the machine knows all that is in etcd now: what is told in order."""
+        mark = f"mark/{next(self.marks)}"
+        self.play("mark", 1, mark)
+        with Asker(machine) as asker:
+            wait_until(lambda: asker.ask("list", prefix=mark).get("names"))
 
     def run(self, machine, options=(), certificate=None, lease=60, url=None):
-        """`options` may name the directory of the machine's daemon as "{directory}"."""
+        """`url`: where it reaches etcd, if not directly."""
         log = os.path.join(machine.daemon.directory, "peer-stderr")
         if os.path.exists(log):  # of a peer that ran here before
             os.unlink(log)
         machine.peer = PeerProcess(
             machine.daemon.directory, machine.daemon, self.authority.certificate,
             certificate or self.authority.sign(machine.node),
-            [PATIENT, *self.known(machine, lease, url), *(["--gpu=cuda:0"] if test_device.ON_GPU else []),
-             *(str(option).format(directory=machine.daemon.directory) for option in options)])
+            [PATIENT, "--etcd", url or self.etcd.url, "--advertise", f"127.0.0.1:{machine.lane.port}",
+             "--lease-seconds", lease, "--query", path_of(machine), *(["--gpu=cuda:0"] if test_device.ON_GPU else []),
+             *options])
         machine.lane.target = ("127.0.0.1", machine.peer.port)
-        if self.etcd:
-            machine.peer.wait_for("names of other machines are known")
+        machine.peer.wait_for("names of other machines are known")
 
     def stop(self):
         try:
@@ -135,15 +158,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(daemon_factory, authority):
-    """Machines that know each other by a list."""
-    one = Cluster(daemon_factory, authority)
-    yield one
-    one.stop()
-
-
-@pytest.fixture
-def by_etcd(daemon_factory, authority, request):
+def cluster(daemon_factory, authority, request):
     if not etcds.ETCD:
         pytest.skip("needs etcd")
     one = Cluster(daemon_factory, authority, request.getfixturevalue("etcd"))

@@ -22,7 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import device as test_device  # noqa: E402
 from certificates import Authority  # noqa: E402
 from child import Child  # noqa: E402
-from cluster import by_etcd, cluster  # noqa: E402, F401
+from cluster import cluster  # noqa: E402, F401
 from device import BUILD, ROOT  # noqa: E402, F401
 from etcds import etcd, etcd_of_file  # noqa: E402, F401
 from peer import DEADLINE, Closed, Peer, wait_until  # noqa: E402

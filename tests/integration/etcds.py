@@ -32,10 +32,12 @@ def fresh_address():
 
 
 class Etcd:
-    """A server of one member. Its data are in memory: what is tested is no disk. `options` may name its url."""
+    """A server of one member. Its data are in memory: what is tested is no disk. `options` may name its url; `inside`:
+    what its command begins with, where this process does not reach `place`, its address and port."""
 
-    def __init__(self, *options, scheme="http", ca=None):
-        self.address, self.port = fresh_address()
+    def __init__(self, *options, scheme="http", ca=None, inside=(), place=None):
+        self.address, self.port = place or fresh_address()
+        self.inside = inside
         self.scheme = scheme
         self.url = f"{scheme}://{self.address}:{self.port}"
         self.data = tempfile.mkdtemp(prefix="gpubufd-etcd-", dir="/dev/shm")
@@ -48,12 +50,12 @@ class Etcd:
         peers = f"http://{self.address}:{self.port + 1}"
         self.log = open(os.path.join(self.data, "log"), "ab")
         self.process = subprocess.Popen(
-            [ETCD, "--data-dir", os.path.join(self.data, "d"), "--listen-client-urls", self.url,
+            [*self.inside, ETCD, "--data-dir", os.path.join(self.data, "d"), "--listen-client-urls", self.url,
              "--advertise-client-urls", self.url, "--listen-peer-urls", peers,
              "--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}",
              *(option.replace("{url}", self.url) for option in self.options)],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
-        if self.scheme == "http":
+        if self.scheme == "http" and not self.inside:
             end = time.monotonic() + PATIENCE
             while not self.answers():
                 assert self.process.poll() is None, pathlib.Path(self.data, "log").read_text()[-2000:]
@@ -66,6 +68,10 @@ class Etcd:
         except OSError:
             return False
         return True
+
+    def put(self, key, value):
+        self.post("kv/put", {"key": base64.b64encode(key.encode()).decode(),
+                             "value": base64.b64encode(json.dumps(value).encode()).decode()})
 
     def post(self, method, body):
         request = urllib.request.Request(f"{self.url}/v3/{method}", json.dumps(body).encode())

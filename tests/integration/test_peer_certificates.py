@@ -13,7 +13,6 @@ from test_peer import refused, share
 @pytest.mark.parametrize("how, sentence", [
     ("expired", "certificate has expired"),
     ("foreign", "unable to get local issuer certificate"),
-    ("name", "its certificate is that of z"),
 ])
 # RELIABILITY.md: Other machines 20
 def test_a_wrong_certificate(cluster, authority, tmp_path, how, sentence):
@@ -21,7 +20,6 @@ def test_a_wrong_certificate(cluster, authority, tmp_path, how, sentence):
     wrong = {
         "expired": lambda: authority.sign("a", days=-1, stem="expired"),
         "foreign": lambda: Authority(tmp_path, "foreign").sign("a"),
-        "name": lambda: authority.sign("z"),
     }[how]()
     a, b = cluster.start("a", "b", certificates={"a": wrong})
     with a.connect() as here, b.connect() as there:
@@ -30,6 +28,18 @@ def test_a_wrong_certificate(cluster, authority, tmp_path, how, sentence):
         assert sentence in refused(there, "x", "unavailable")
         refused(here, "y", "unavailable")
         assert here.names() == ["x"] and there.names() == ["y"]
+
+
+@pytest.mark.host_only("about links, not about memory")
+# RELIABILITY.md: Other machines 20
+def test_the_certificate_of_another_machine(cluster):
+    """Where a should be, by etcd."""
+    z, b = cluster.start("z", "b")
+    cluster.play("a", z.lane.port, "x")
+    with z.connect() as here, b.connect() as there:
+        share(here, "x", b"1", scope="local")
+        assert "its certificate is that of z" in refused(there, "x", "unavailable")
+        assert there.names() == []
 
 
 @pytest.mark.host_only("about links, not about memory")

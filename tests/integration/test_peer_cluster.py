@@ -1,4 +1,4 @@
-"""Daemons and gpubufd-peers that know each other by etcd alone (docs/CLUSTER.md)."""
+"""Names that are published, change and end (docs/CLUSTER.md)."""
 
 import os
 import re
@@ -38,8 +38,8 @@ def is_nowhere(peer, name):
 
 
 # RELIABILITY.md: Other machines 15
-def test_what_is_shared_is_read_elsewhere_until_it_is_deleted(by_etcd):
-    a, b = by_etcd.start("a", "b")
+def test_what_is_shared_is_read_elsewhere_until_it_is_deleted(cluster):
+    a, b = cluster.start("a", "b")
     here, there = a.connect(), b.connect()
     data = os.urandom(3 << 20)
     here.put("cols/x", data, **SHARED)
@@ -47,8 +47,8 @@ def test_what_is_shared_is_read_elsewhere_until_it_is_deleted(by_etcd):
     here.put("cols/private", b"its owner's", scope="cluster", mode="0600")
     here.put("cols/y", b"after them", **SHARED)
     assert fetched(there, "cols/x") == data
-    wait_until(lambda: "/gpubufd/names/cols/y" in by_etcd.etcd.keys())
-    assert not {"/gpubufd/names/cols/own", "/gpubufd/names/cols/private"} & set(by_etcd.etcd.keys())
+    wait_until(lambda: "/gpubufd/names/cols/y" in cluster.etcd.keys())
+    assert not {"/gpubufd/names/cols/own", "/gpubufd/names/cols/private"} & set(cluster.etcd.keys())
     there.error("timeout", "open", name="cols/own", wait_ms=300)
     here.call("delete", name="cols/x")
     wait_until(lambda: not is_here(there, "cols/x"))
@@ -56,8 +56,8 @@ def test_what_is_shared_is_read_elsewhere_until_it_is_deleted(by_etcd):
 
 
 # RELIABILITY.md: Other machines 15
-def test_a_newer_version_takes_the_place_of_a_copy(by_etcd):
-    a, b = by_etcd.start("a", "b")
+def test_a_newer_version_takes_the_place_of_a_copy(cluster):
+    a, b = cluster.start("a", "b")
     here, there = a.connect(), b.connect()
     here.put("x", b"first", **SHARED)
     assert fetched(there, "x") == b"first"
@@ -66,8 +66,8 @@ def test_a_newer_version_takes_the_place_of_a_copy(by_etcd):
     assert fetched(there, "x") == b"second"
 
 
-def test_a_name_that_nobody_has_is_waited_for(by_etcd):
-    a, b = by_etcd.start("a", "b")
+def test_a_name_that_nobody_has_is_waited_for(cluster):
+    a, b = cluster.start("a", "b")
     here, there, maker = a.connect(), b.connect(), b.connect()
     wait_until(lambda: "no machine of the cluster has" in there.error("timeout", "open", name="made/a", wait_ms=200).message)
     elsewhere, at_home = (there.request("open", name=name, wait_ms=WAIT) for name in ("made/a", "made/b"))
@@ -78,30 +78,30 @@ def test_a_name_that_nobody_has_is_waited_for(by_etcd):
 
 
 # RELIABILITY.md: Other machines 12
-def test_a_name_that_is_made_while_etcd_is_away_is_fetched_when_it_is_back(by_etcd, proxy):
-    a, b = by_etcd.add("a"), by_etcd.add("b", lease=10, url=proxy.url)
+def test_a_name_that_is_made_while_etcd_is_away_is_fetched_when_it_is_back(cluster, proxy):
+    a, b = cluster.add("a"), cluster.add("b", lease=10, url=proxy.url)
     here, there = a.connect(), b.connect()
     waiting = there.request("open", name="made", wait_ms=WAIT)
     b.peer.wait_for('cannot fetch name=made why="no machine of the cluster')  # it stays absent
     proxy.set(cut=True)
     b.peer.wait_for("no names of other machines for now")
     here.put("made", b"meanwhile", **SHARED)
-    wait_until(lambda: "/gpubufd/names/made" in by_etcd.etcd.keys())
+    wait_until(lambda: "/gpubufd/names/made" in cluster.etcd.keys())
     proxy.set()
     assert there.reply(waiting)["object"]["bytes"] == len(b"meanwhile")
 
 
-def test_a_name_is_asked_for_until_etcd_has_told_of_its_newer_version(by_etcd, proxy):
-    a, b = by_etcd.add("a"), by_etcd.add("b", url=proxy.url)
+def test_a_name_is_asked_for_until_etcd_has_told_of_its_newer_version(cluster, proxy):
+    a, b = cluster.add("a"), cluster.add("b", url=proxy.url)
     here, there = a.connect(), b.connect()
     here.put("x", b"first", **SHARED)
     assert fetched(there, "x") == b"first"  # from then on b remembers its revision
     there.call("delete", name="x")
-    wait_until(lambda: not [key for key in by_etcd.etcd.keys() if "/copies/" in key])
+    wait_until(lambda: not [key for key in cluster.etcd.keys() if "/copies/" in key])
     proxy.set(deaf=True)
-    before = by_etcd.etcd.revision()
+    before = cluster.etcd.revision()
     here.put("x", b"second", replace=True, **SHARED)
-    wait_until(lambda: by_etcd.etcd.revision() > before)
+    wait_until(lambda: cluster.etcd.revision() > before)
     a.lane.hold(1300)  # some ten refusals
     waiting = there.request("open", name="x", wait_ms=WAIT)
     a.lane.wait_held()
@@ -112,25 +112,25 @@ def test_a_name_is_asked_for_until_etcd_has_told_of_its_newer_version(by_etcd, p
 
 
 # RELIABILITY.md: Other machines 12
-def test_a_name_that_is_deleted_and_made_again_while_it_is_asked_for(by_etcd, proxy):
-    a, b, c = by_etcd.add("a"), by_etcd.add("b", url=proxy.url), by_etcd.add("c")
+def test_a_name_that_is_deleted_and_made_again_while_it_is_asked_for(cluster, proxy):
+    a, b, c = cluster.add("a"), cluster.add("b", url=proxy.url), cluster.add("c")
     here, there, elsewhere = a.connect(), b.connect(), c.connect()
     elsewhere.put("mark", b"1", **SHARED)
     here.put("warm", b"1", **SHARED)
     here.put("x", b"former", **SHARED)
     assert fetched(there, "mark") == fetched(there, "warm") == b"1"
-    wait_until(lambda: "/gpubufd/names/x" in by_etcd.etcd.keys())
+    wait_until(lambda: "/gpubufd/names/x" in cluster.etcd.keys())
     elsewhere.put("mark", b"2", replace=True, **SHARED)
     wait_until(lambda: not is_here(there, "mark"))  # so b knows of all that was before, of x too
     assert fetched(there, "mark") == b"2"
     proxy.set(deaf=True)
     here.call("delete", name="x")
-    wait_until(lambda: "/gpubufd/names/x" not in by_etcd.etcd.keys())
+    wait_until(lambda: "/gpubufd/names/x" not in cluster.etcd.keys())
     a.lane.hold(1)
     waiting = there.request("open", name="x", wait_ms=WAIT)
     a.lane.wait_held()  # a's word that it has no x
     here.put("x", b"made anew", **SHARED)
-    wait_until(lambda: "/gpubufd/names/x" in by_etcd.etcd.keys())
+    wait_until(lambda: "/gpubufd/names/x" in cluster.etcd.keys())
     elsewhere.put("mark", b"3", replace=True, **SHARED)
     proxy.set()
     wait_until(lambda: not is_here(there, "mark"))  # now b knows of the new one
@@ -139,12 +139,12 @@ def test_a_name_that_is_deleted_and_made_again_while_it_is_asked_for(by_etcd, pr
 
 
 # RELIABILITY.md: Other machines 12
-def test_a_machine_is_let_in_before_etcd_has_told_of_it(by_etcd, proxy):
-    a = by_etcd.add("a", url=proxy.url)
+def test_a_machine_is_let_in_before_etcd_has_told_of_it(cluster, proxy):
+    a = cluster.add("a", url=proxy.url)
     a.connect().put("x", b"1", **SHARED)
-    wait_until(lambda: "/gpubufd/names/x" in by_etcd.etcd.keys())
+    wait_until(lambda: "/gpubufd/names/x" in cluster.etcd.keys())
     proxy.set(blind=True)
-    b = by_etcd.add("b")
+    b = cluster.add("b")
     there = b.connect()
     waiting = there.request("open", name="x", wait_ms=WAIT)
     a.peer.wait_for('a machine waits: it is not known here yet machine="b ')
@@ -154,19 +154,19 @@ def test_a_machine_is_let_in_before_etcd_has_told_of_it(by_etcd, proxy):
 
 
 # RELIABILITY.md: Other machines 20
-def test_a_machine_that_is_not_in_etcd_gets_nothing(by_etcd, authority):
-    a = by_etcd.add("a")
+def test_a_machine_that_is_not_in_etcd_gets_nothing(cluster, authority):
+    a = cluster.add("a")
     a.connect().put("x", b"1", **SHARED)
     stranger = Stranger(authority, a.peer.port, "stranger")
-    stranger.send({"method": "find", "name": "x"})
+    stranger.send({"method": "open", "name": "x"})
     with pytest.raises((Closed, OSError)):  # ten seconds later: it could be one that etcd has not told of yet
         stranger.answer()
     a.peer.wait_for('machine="stranger .*" why="it is none of the machines that are known here')
 
 
-def test_a_small_object_takes_two_round_trips(by_etcd):
+def test_a_small_object_takes_two_round_trips(cluster):
     """To open it and to read it, once the two machines are connected."""
-    a, b = by_etcd.start("a", "b")
+    a, b = cluster.start("a", "b")
     here, there = a.connect(), b.connect()
     here.put("first", b"connects them", **SHARED)
     assert fetched(there, "first") == b"connects them"
@@ -178,8 +178,8 @@ def test_a_small_object_takes_two_round_trips(by_etcd):
 
 
 # RELIABILITY.md: Other machines 11
-def test_of_two_machines_one_has_the_name(by_etcd):
-    a, b, c = by_etcd.start("a", "b", "c")
+def test_of_two_machines_one_has_the_name(cluster):
+    a, b, c = cluster.start("a", "b", "c")
     a.connect().put("x", b"of a", **SHARED)
     assert fetched(c.connect(), "x") == b"of a"
     b.connect().put("x", b"of b", **SHARED)
@@ -189,25 +189,25 @@ def test_of_two_machines_one_has_the_name(by_etcd):
 
 
 # RELIABILITY.md: Other machines 15
-def test_the_owner_is_killed_and_its_copies_are_read_on(by_etcd):
-    a, b = by_etcd.start("a", "b")
+def test_the_owner_is_killed_and_its_copies_are_read_on(cluster):
+    a, b = cluster.start("a", "b")
     here, there = a.connect(), b.connect()
     here.put("x", b"kept", **SHARED)
     here.put("y", b"never fetched", **SHARED)
     assert fetched(there, "x") == b"kept"
-    wait_until(lambda: "/gpubufd/names/y" in by_etcd.etcd.keys())
+    wait_until(lambda: "/gpubufd/names/y" in cluster.etcd.keys())
     a.peer.kill()
-    by_etcd.etcd.end_lease("a")
-    assert not [key for key in by_etcd.etcd.keys() if "/copies/" not in key and key != "/gpubufd/nodes/b"]
+    cluster.etcd.end_lease("a")
+    assert not [key for key in cluster.etcd.keys() if "/copies/" not in key and key != "/gpubufd/nodes/b"]
     wait_until(lambda: is_nowhere(there, "y"))
     assert fetched(there, "x") == b"kept"
-    by_etcd.run(a)
+    cluster.run(a)
     assert fetched(there, "y") == b"never fetched"
 
 
 # RELIABILITY.md: Other machines 16
-def test_a_daemon_that_begins_anew_numbers_its_versions_anew(by_etcd):
-    a, b = by_etcd.start("a", "b")
+def test_a_daemon_that_begins_anew_numbers_its_versions_anew(cluster):
+    a, b = cluster.start("a", "b")
     here, there = a.connect(), b.connect()
     there.put("copy", b"of b", **SHARED)
     versions = [here.put("x", b"first", **SHARED)]
@@ -218,7 +218,7 @@ def test_a_daemon_that_begins_anew_numbers_its_versions_anew(by_etcd):
     here.put("gone", b"gone", **SHARED)
     for name, data in (("x", b"first"), ("lower", b"former"), ("gone", b"gone")):
         assert fetched(there, name) == data
-    wait_until(lambda: [key for key in by_etcd.etcd.keys() if key.startswith("/gpubufd/copies/copy@")])
+    wait_until(lambda: [key for key in cluster.etcd.keys() if key.startswith("/gpubufd/copies/copy@")])
     a.peer.process.send_signal(signal.SIGSTOP)  # until the names are there again
     try:
         a.daemon.kill()
@@ -230,17 +230,17 @@ def test_a_daemon_that_begins_anew_numbers_its_versions_anew(by_etcd):
         a.peer.process.send_signal(signal.SIGCONT)
     wait_until(lambda: fetched(there, "x") == b"second" and fetched(there, "lower") == b"latter")
     wait_until(lambda: not is_here(there, "gone"))
-    wait_until(lambda: not [key for key in by_etcd.etcd.keys() if key.startswith("/gpubufd/copies/copy@")])
+    wait_until(lambda: not [key for key in cluster.etcd.keys() if key.startswith("/gpubufd/copies/copy@")])
 
 
 # RELIABILITY.md: Other machines 14
-def test_without_etcd_local_work_and_copies_go_on(by_etcd):
-    a, b = by_etcd.add("a"), by_etcd.add("b", lease=10)
+def test_without_etcd_local_work_and_copies_go_on(cluster):
+    a, b = cluster.add("a"), cluster.add("b", lease=10)
     here, there = a.connect(), b.connect()
     here.put("x", b"kept", **SHARED)
     here.put("y", b"never fetched", **SHARED)
     assert fetched(there, "x") == b"kept"
-    by_etcd.etcd.signal(signal.SIGSTOP)
+    cluster.etcd.signal(signal.SIGSTOP)
     try:
         b.peer.wait_for("no names of other machines for now")
         there.put("local", b"1", **SHARED)
@@ -248,7 +248,7 @@ def test_without_etcd_local_work_and_copies_go_on(by_etcd):
         refused = there.error("unavailable", "open", name="y", wait_ms=WAIT)
         assert re.search("the lease could not be renewed|etcd at", refused.message)  # later it tells of its last try
     finally:
-        by_etcd.etcd.signal(signal.SIGCONT)
+        cluster.etcd.signal(signal.SIGCONT)
     wait_until(lambda: there_has(there, "y"))
     wait_until(lambda: there_has(here, "local"))
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 
 import device
+import etcds
 import pytest
 from certificates import Authority
 from cluster import PeerProcess
@@ -19,6 +20,8 @@ CABLES = {"second": "10.78.0", "first": "10.77.0"}  # and what goes by them
 
 def refusal():
     """Why there can be no networks here; "": there can."""
+    if not etcds.ETCD:
+        return "needs etcd"
     script = "ip link add one type veth peer name two"
     try:
         run = subprocess.run(["unshare", "--net", "sh", "-c", script], capture_output=True, text=True, timeout=60)
@@ -66,12 +69,12 @@ class Network:
             machine.wait()
 
 
-def start_peer(network, number, daemon, authority, *options):
+def start_peer(network, number, daemon, authority, url, *options):
     """A peer in the network of machine 1 or 2, with a lane by the second cable."""
-    other = 3 - number
     return PeerProcess(
         daemon.directory, daemon, authority.certificate, authority.sign(f"n{number}"),
-        [f"--peer=n{other}={CABLES['first']}.{other}:9470", "--ucx=trusted-network", *options,
+        ["--etcd", url, "--advertise", f"{CABLES['first']}.{number}:9470", "--lease-seconds", "600",
+         "--ucx=trusted-network", *options,
          *(["--gpu", f"cuda:{number - 1}"] if device.ON_GPU else [])],
         listen=f"{CABLES['first']}.{number}:9470", inside=network.inside(number), env={"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"})
 
@@ -80,10 +83,11 @@ def start_peer(network, number, daemon, authority, *options):
 def machines(daemon_factory, directory, patience_s):
     """(network, sessions of 1 and 2, their peers)."""
     network, authority, peers = Network(), Authority(directory), []
+    etcd = etcds.Etcd(inside=network.inside(1), place=(f"{CABLES['first']}.1", 2379))
     try:
         daemons = [daemon_factory(device=OPTION.format(number)) for number in range(2)]
         for number, daemon in enumerate(daemons, 1):
-            peers.append(start_peer(network, number, daemon, authority, f"--patience-ms={patience_s * 1000}"))
+            peers.append(start_peer(network, number, daemon, authority, etcd.url, f"--patience-ms={patience_s * 1000}"))
         with daemons[0].connect() as here, daemons[1].connect() as there:
             yield network, here, there, peers
         for peer in peers:
@@ -91,6 +95,7 @@ def machines(daemon_factory, directory, patience_s):
     finally:
         for peer in peers:
             peer.kill()
+        etcd.close()
         network.close()
 
 

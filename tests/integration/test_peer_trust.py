@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from cluster import PATIENT, SHARED, fetched
+from cluster import SHARED, fetched
 from peer import DEADLINE, wait_until
 from test_peer import MIB, SUM, Liar, Stranger, head, is_nowhere, refused, share
 
@@ -56,27 +56,31 @@ def liar(authority):
 
 @pytest.fixture
 def trio(cluster, liar):
-    """(a, b, liar): two machines that know a third, c, which the test plays; no etcd."""
-    a, b = cluster.start("a", "b", options=[f"--peer=c=127.0.0.1:{liar.port}"])
+    """(a, b, liar): two machines that know a third, c, which the test plays."""
+    a, b = cluster.start("a", "b")
+    cluster.play("c", liar.port)
     return a, b, liar
 
 
-def share_true(a, liar, data=TRUE, **params):
-    """The origin's name; `find` at the liar says that it has a copy."""
-    with a.connect() as here:
-        version = share(here, "x", data, **params)
-    liar.answers["find"] = {"origin": "a", "revision": version, "version": 77, "bytes": len(data)}
-    return version
+def share_true(cluster, data=TRUE, later=0, **params):
+    """The origin publishes x, and etcd tells b of the liar's copy; `later`: by how many revisions that is newer."""
+    with cluster.machines["a"].connect() as here:
+        share(here, "x", data, **params)
+    cluster.await_names("x")
+    revision = cluster.revision_of("x")
+    cluster.etcd.put(f"/gpubufd/copies/x@{revision + later}/c", {"version": 77, "since": 1})
+    cluster.await_news(cluster.machines["b"])
+    return revision
 
 
 @pytest.mark.parametrize("lie", ["content", "layout", "mode", "label"])
 # RELIABILITY.md: Other machines 2
-def test_who_says_that_it_has_a_copy(trio, authority, lie):
+def test_who_says_that_it_has_a_copy(trio, cluster, authority, lie):
     """It is asked together with the origin, answers first, and decides nothing."""
     a, b, liar = trio
-    version = share_true(a, liar, mode="0604")
+    share_true(cluster, mode="0604")
     one = Stranger(authority, a.peer.port, "c")
-    true = one.ask({"method": "open", "name": "x", "version": version})
+    true = one.ask({"method": "open", "name": "x"})
     assert (true["layout"], true["mode"]) == (bytes_of(4), 0o604) and "label" not in true
     one.close()
     evil(liar, **{"content": {"mode": 0o604}, "mode": {"mode": 0o644}, "label": {"mode": 0o604, "label": "step-1"},
@@ -93,11 +97,11 @@ def test_who_says_that_it_has_a_copy(trio, authority, lie):
 
 
 # RELIABILITY.md: Other machines 2
-def test_false_content_is_not_sealed(trio, authority):
+def test_false_content_is_not_sealed(trio, cluster, authority):
     """It comes whole from the liar, while the origin is busy; then from the origin."""
     a, b, liar = trio
     data = os.urandom(17 * MIB)
-    share_true(a, liar, data)
+    share_true(cluster, data)
     evil(liar, content=len(data), layout=bytes_of(len(data)))
     liar.answers["read"] = lambda request: head(MIB, b"d", request, ZEROS) + bytes(MIB)
     with b.connect() as there:
@@ -110,11 +114,11 @@ def test_false_content_is_not_sealed(trio, authority):
 
 
 # RELIABILITY.md: Other machines 2
-def test_a_machine_whose_layout_differs_is_left_at_once(trio):
+def test_a_machine_whose_layout_differs_is_left_at_once(trio, cluster):
     """It answers while the origin sends: nothing is read of it."""
     a, b, liar = trio
     data = os.urandom(17 * MIB)
-    share_true(a, liar, data)
+    share_true(cluster, data)
     evil(liar, content=len(data), layout={"kind": "array", "dtype": "uint8", "shape": [len(data)], "data": {"bytes": len(data)}})
     answer, sends = liar.answers["open"], threading.Event()
     liar.answers["open"] = lambda request: sends.wait(DEADLINE) and answer(request)
@@ -134,7 +138,8 @@ def test_a_machine_whose_layout_differs_is_left_at_once(trio):
 def test_an_origin_that_has_begun_anew_in_the_middle(cluster, authority):
     """Its link ends, and then it has other content of the same version: nothing of the former one is sealed."""
     origin = Liar(authority)
-    (b,) = cluster.start("b", options=[f"--peer=a=127.0.0.1:{origin.port}", PATIENT])
+    cluster.play("a", origin.port, "x", size=9 * MIB)
+    (b,) = cluster.start("b")
     first, then = bytes(MIB), b"1" * MIB
     whole = hashlib.sha256(then * 9).digest()[:16]
 
@@ -146,7 +151,6 @@ def test_an_origin_that_has_begun_anew_in_the_middle(cluster, authority):
         return head(MIB, b"d", request, ZEROS) + first if origin.last["chunk"] == 0 else None
 
     origin.answers = {
-        "find": {"origin": "a", "revision": 7, "version": 7, "bytes": 9 * MIB},
         "open": {"lease": 1, "content": 9 * MIB, "mode": 0o644, "layout": bytes_of(9 * MIB),
                  "device": "host"},
         "word": {"described": "A" * 22 + "==", "content": base64.b64encode(whole).decode()},
@@ -158,21 +162,20 @@ def test_an_origin_that_has_begun_anew_in_the_middle(cluster, authority):
 
 
 # RELIABILITY.md: Other machines 2
-def test_a_higher_revision_of_another_machines(trio):
-    a, b, liar = trio
-    version = share_true(a, liar)
-    liar.answers["find"]["revision"] = version + 1
+def test_a_higher_revision_of_another_machines(trio, cluster):
+    _, b, liar = trio
+    revision = share_true(cluster, later=1)
     evil(liar)
     with b.connect() as there:
         assert fetched(there, "x") == TRUE
-        assert there.call("stat", name="x")["object"]["note"] == f"copy of a, revision {version}"
+        assert there.call("stat", name="x")["object"]["note"] == f"copy of a, revision {revision}"
     assert "open" not in liar.asked
 
 
 # RELIABILITY.md: Other machines 2
-def test_the_origin_has_died_without_a_word(trio):
+def test_the_origin_has_died_without_a_word(trio, cluster):
     a, b, liar = trio
-    share_true(a, liar)
+    share_true(cluster)
     evil(liar)
     a.lane.cut()
     with b.connect() as there:
@@ -181,53 +184,10 @@ def test_the_origin_has_died_without_a_word(trio):
     assert "read" not in liar.asked
 
 
-# ---- with etcd ----
-
-
-def put(etcd, key, value):
-    etcd.post("kv/put", {"key": base64.b64encode(key.encode()).decode(),
-                         "value": base64.b64encode(json.dumps(value).encode()).decode()})
-
-
-def revision_of(etcd, name):
-    """Of a name in etcd."""
-    key = base64.b64encode(f"/gpubufd/names/{name}".encode()).decode()
-    return etcd.post("kv/range", {"key": key})["kvs"][0]["mod_revision"]
-
-
-def enter(etcd, liar, name):
-    """The liar enters itself as having a copy."""
-    put(etcd, "/gpubufd/nodes/c", {"host": "127.0.0.1", "port": liar.port})
-    put(etcd, f"/gpubufd/copies/{name}@{revision_of(etcd, name)}/c", {"version": 77, "since": 1})
-
-
-def named(etcd, kind):
-    return [key for key in etcd.keys() if key.startswith(f"/gpubufd/{kind}/")]
-
-
 # RELIABILITY.md: Other machines 2
-def test_a_copy_in_etcd_decides_nothing(by_etcd, liar):
-    a, b = by_etcd.start("a", "b")
-    evil(liar)
-    with a.connect() as here, b.connect() as there:
-        here.put("x", TRUE, **SHARED)
-        wait_until(lambda: named(by_etcd.etcd, "names"))
-        enter(by_etcd.etcd, liar, "x")
-        wait_until(lambda: "open" in liar.asked or not fetched_anew(there))
-        assert not named(by_etcd.etcd, "copies")[1:] or fetched(there, "x") == TRUE
-
-
-def fetched_anew(there):
-    """Fetches x again; true, as it is what the origin has."""
-    assert fetched(there, "x") == TRUE
-    there.call("delete", name="x")
-    return True
-
-
-# RELIABILITY.md: Other machines 2
-def test_the_origins_word_outlives_it_in_etcd(by_etcd, liar):
+def test_the_origins_word_outlives_it_in_etcd(cluster, liar):
     """A copy is checked by what the origin wrote, after its death: an honest one is taken, a false one is not."""
-    a, b, c, d = by_etcd.start("a", "b", "honest", "d")
+    a, b, c, d = cluster.start("a", "b", "honest", "d")
     evil(liar)
     data = os.urandom(3 * MIB)
     with a.connect() as here, c.connect() as elsewhere, b.connect() as there:
@@ -236,9 +196,10 @@ def test_the_origins_word_outlives_it_in_etcd(by_etcd, liar):
         here.put("false", TRUE, **SHARED)
         assert fetched(elsewhere, "false") == TRUE
         elsewhere.call("delete", name="false")
-        wait_until(lambda: len(named(by_etcd.etcd, "words")) == 2)
-        enter(by_etcd.etcd, liar, "false")
-        wait_until(lambda: len(named(by_etcd.etcd, "copies")) == 2)
+        wait_until(lambda: len(cluster.keys("words")) == 2)
+        cluster.play("c", liar.port)
+        cluster.etcd.put(f"/gpubufd/copies/false@{cluster.revision_of('false')}/c", {"version": 77, "since": 1})
+        wait_until(lambda: len(cluster.keys("copies")) == 2)
         a.peer.kill()
         a.lane.cut()
         assert fetched(there, "x") == data
@@ -247,10 +208,10 @@ def test_the_origins_word_outlives_it_in_etcd(by_etcd, liar):
         assert "false" not in there.names()
         key = base64.b64encode(b"/gpubufd/words/").decode()
         end = base64.b64encode(b"/gpubufd/words0").decode()
-        by_etcd.etcd.post("kv/deleterange", {"key": key, "range_end": end})
+        cluster.etcd.post("kv/deleterange", {"key": key, "range_end": end})
     with d.connect() as there:  # it joined before, and knows the word all the same
         assert fetched(there, "x") == data
-    e = by_etcd.add("e")
+    e = cluster.add("e")
     with e.connect() as there:
         assert "a (127.0.0.1" in there.error("unavailable", "open", name="x", wait_ms=60_000).message
         assert there.names() == []

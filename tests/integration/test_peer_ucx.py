@@ -10,11 +10,11 @@ import pytest
 
 import cluster as machines
 import device as test_device
-from cluster import PATIENT, PEER, QUERY, WAIT, Asker, fetched
+from cluster import PATIENT, PEER, WAIT, Asker, fetched
 from test_peer import MIB, head, is_nowhere, lying, refused, share  # noqa: F401 (one is a fixture)
 
 UCX = "--ucx=trusted-network"
-LYING = [UCX, QUERY, "--patience-ms=15000"]  # a liar that waits for a processor is not silent
+LYING = [UCX, "--patience-ms=15000"]  # a liar that waits for a processor is not silent
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def over_tcp(monkeypatch):
 
 def start(cluster, *nodes):
     """Machines; the second has a lane to the first."""
-    a, b = cluster.start(*nodes, options=[UCX, QUERY])
+    a, b = cluster.start(*nodes, options=[UCX])
     with a.connect() as here, b.connect() as there:
         share(here, "first", bytes(MIB))
         assert fetched(there, "first") == bytes(MIB)
@@ -98,7 +98,7 @@ def test_content_comes_beside_the_link(cluster):
 def test_one_machine_without(cluster):
     a, b = cluster.start("a", "b")
     b.peer.stop()
-    cluster.run(b, [UCX, QUERY])
+    cluster.run(b, [UCX])
     data = os.urandom(9 * MIB)
     with a.connect() as here, b.connect() as there:
         share(here, "x", data)
@@ -122,7 +122,7 @@ def test_a_machine_without_it_says_why_at_once(cluster, tmp_path, monkeypatch, s
             patch.setenv("LD_LIBRARY_PATH", f"{tmp_path}:{os.environ.get('LD_LIBRARY_PATH', '')}")
         else:
             patch.setenv("UCX_NET_DEVICES", "none")
-        a, b = cluster.start("a", "b", options=[UCX, QUERY])
+        a, b = cluster.start("a", "b", options=[UCX])
     for machine in (a, b):
         machine.peer.wait_for('no chunks by UCX why="' + sentence)
     with a.connect() as here, b.connect() as there:
@@ -194,7 +194,7 @@ ADDRESSES = {
 }
 
 
-@pytest.mark.parametrize("lying", [[UCX, QUERY, PATIENT]], indirect=True)
+@pytest.mark.parametrize("lying", [[UCX, PATIENT]], indirect=True)
 @pytest.mark.parametrize("told", ADDRESSES)
 def test_an_address_that_is_none(lying, told):
     b, liar = lying

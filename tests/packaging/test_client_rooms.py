@@ -46,7 +46,7 @@ PARTS = {
         ("parts", "tls outbox lane copies etcd view digest"),
         ("connections", "link described lease granted batch member"),
         ("machines", "remote transfer announce words fetching serving reading"),
-        ("names", "directory_static directory_etcd publish"),
+        ("names", "directory_etcd publish"),
         ("work", "options session serve sources fetch query metrics"),
         ("program", "main"),
     ],

@@ -8,7 +8,7 @@ import threading
 import etcds
 import pytest
 from certificates import Authority
-from cluster import QUERY, Cluster, path_of
+from cluster import Cluster, path_of
 from conftest import ROOT, standing
 from peer import wait_until
 
@@ -18,22 +18,20 @@ import gpubufd.cluster
 SHARED = {"scope": "cluster", "mode": 0o644}
 
 
-@pytest.fixture(params=["listed", "by etcd"])
-def machines(request, tmp_path, monkeypatch):
-    """(known by etcd, a, b); this process asks the peer of a."""
-    if request.param == "by etcd" and not etcds.ETCD:
+@pytest.fixture
+def machines(tmp_path, monkeypatch):
+    """a and b; this process asks the peer of a."""
+    if not etcds.ETCD:
         pytest.skip("needs etcd")
-    etcd = etcds.Etcd() if request.param == "by etcd" else None
     with contextlib.ExitStack() as stack:
+        etcd = stack.enter_context(contextlib.closing(etcds.Etcd()))
         cluster = Cluster(lambda: stack.enter_context(standing()).daemon, Authority(tmp_path), etcd)
         try:
-            a, b = cluster.start("a", "b", options=[QUERY])
+            a, b = cluster.start("a", "b")
             monkeypatch.setenv("GPUBUFD_PEER_SOCKET", path_of(a))
-            yield bool(etcd), a, b
+            yield a, b
         finally:
             cluster.stop()
-            if etcd:
-                etcd.close()
 
 
 def told(function, *args, **options):
@@ -45,7 +43,7 @@ def told(function, *args, **options):
 
 
 def test_what_the_peer_tells(machines, capsys):
-    by_etcd, a, b = machines
+    a, b = machines
     with gpubufd.connect(a.daemon.path) as here, gpubufd.connect(b.daemon.path) as there:
         there.put("x/1", b"12345", **SHARED)
         wait_until(lambda: told(gpubufd.cluster.where, "x/1"))
@@ -66,15 +64,6 @@ def test_what_the_peer_tells(machines, capsys):
         figures = gpubufd.cluster.stats()
         assert (figures["up"], figures["fetched_total"], figures["fetched_bytes_total"]) == (1, 1, 5)
         assert figures["fetch_failures_total"] == {}
-        if not by_etcd:
-            with pytest.raises(gpubufd.Unsupported, match="without etcd"):
-                gpubufd.cluster.list()
-            b.lane.cut()
-            here.put("own", b"1", **SHARED)
-            wait_until(lambda: gpubufd.cluster.where("own").why)
-            assert [place.node for place in gpubufd.cluster.where("own")] == ["a"]
-            assert f"b (127.0.0.1:{b.lane.port})" in gpubufd.cluster.where("own").why
-            return
         names = [f"y/{i:03}" for i in range(300)]  # more than a page
         for name in names:
             there.put(name, b"1", **SHARED)

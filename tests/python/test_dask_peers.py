@@ -4,6 +4,7 @@ import gc
 import os
 import re
 
+import etcds
 import pytest
 from certificates import Authority
 from cluster import Cluster as Peers
@@ -16,6 +17,7 @@ import dask.dataframe as dd
 import gpubufd.dask as gd
 from gpubufd import _client, _dask_places
 
+pytestmark = pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")
 OPEN = {"scope": "cluster", "mode": 0o644}
 
 
@@ -24,7 +26,8 @@ def standing(tmp_path_factory):
     with running() as cluster:
         os.chmod(cluster.directory, 0o755)
         names = iter("ab")
-        peers = cluster.peers = Peers(lambda: cluster.start_daemon(next(names)), Authority(tmp_path_factory.mktemp("authority")))
+        etcd = etcds.Etcd()
+        peers = cluster.peers = Peers(lambda: cluster.start_daemon(next(names)), Authority(tmp_path_factory.mktemp("authority")), etcd)
         try:
             peers.start("a", "b")
             yield cluster
@@ -35,6 +38,7 @@ def standing(tmp_path_factory):
                 machine.lane.close()
                 if machine.peer:
                     machine.peer.kill()
+            etcd.close()
 
 
 @pytest.fixture

@@ -636,7 +636,7 @@ static void begin_machine(struct gpubuf_client *machine, unsigned number)
 {
     static const struct gb_peer_directory_methods methods = {
         .find = directory_find, .copied = directory_copied, .knows = directory_knows};
-    static const struct gb_peer_options without_etcd;
+    static const struct gb_peer_options all_unset;
 
     machine->directory.methods = &methods;
     machine->object.machine = machine;
@@ -648,7 +648,7 @@ static void begin_machine(struct gpubuf_client *machine, unsigned number)
     machine->remotes->machine = machine;
     machine->remotes->all = calloc(options.machines, sizeof(struct gb_peer_remote *));
     machine->parts = (struct gb_peer_parts){
-        .options = &without_etcd, /* so that a name that cannot be fetched is declined */
+        .options = &all_unset,
         .client = machine,
         .remotes = machine->remotes,
         .directory = &machine->directory,

@@ -35,10 +35,10 @@ TEST(test_each_request_is_answered_without_memory)
 {
     struct gb_peer_session session = {0};
     struct gb_peer_lease lease = {.uses = 1};
-    struct gb_peer_session_params params = {.method = {"find", 4}, .name = {"x", 1}};
+    struct gb_peer_session_params params = {.method = {"open", 4}, .name = {"x", 1}};
 
     failing_from(1, 1);
-    stat_name(&session, 7, &params, on_found);
+    stat_name(&session, 7, &params);
     expect_answer(7);
     failing_from(1, 1);
     pass_chunk(&session, 9, &lease, &params);

@@ -76,7 +76,7 @@ async function where (name, options) {
   return sensible(() => Object.assign(answer.places.map(placeOf), answer.why === undefined ? {} : { why: answer.why }))
 }
 
-/** The names of the cluster that begin with `prefix`, in their order. UnsupportedError: the cluster has no etcd. */
+/** The names of the cluster that begin with `prefix`, in their order. */
 async function list (prefix = '', options = undefined) {
   if (typeof prefix !== 'string') throw new TypeError('the prefix is not a string')
   const found = []

@@ -49,12 +49,9 @@ export interface Peer {
  * asked, so that some may be missing.
  */
 export function where (name: string, options?: ClusterOptions): Promise<Place[] & { why?: string }>
-/** The names of the cluster that begin with `prefix`, in their order. UnsupportedError: the cluster has no etcd. */
+/** The names of the cluster that begin with `prefix`, in their order. */
 export function list (prefix?: string, options?: ClusterOptions): Promise<Name[]>
-/**
- * The other machines of the cluster, in the order of their names: with etcd those that are there now, without it those
- * that the peer's settings list.
- */
+/** The other machines of the cluster that are there now, in the order of their names. */
 export function peers (options?: ClusterOptions): Promise<Peer[]>
 /** The peer's figures, as docs/METRICS.md has them, without `gpubufd_peer_`; `fetch_failures_total` is an object. */
 export function stats (options?: ClusterOptions): Promise<Record<string, number | Record<string, number>>>

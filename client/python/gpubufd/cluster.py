@@ -136,7 +136,7 @@ def where(name: str, *, socket: Optional[str] = None, timeout: float = 30) -> Pl
 
 
 def list(prefix: str = "", *, socket: Optional[str] = None, timeout: float = 30) -> List[Name]:
-    """The names of the cluster that begin with `prefix`, in their order. Unsupported: the cluster has no etcd."""
+    """The names of the cluster that begin with `prefix`, in their order."""
     found: List[Name] = []
     question = {"method": "list", "prefix": prefix}
     while True:
@@ -149,8 +149,7 @@ def list(prefix: str = "", *, socket: Optional[str] = None, timeout: float = 30)
 
 
 def peers(*, socket: Optional[str] = None, timeout: float = 30) -> List[Peer]:
-    """The other machines of the cluster, in the order of their names: with etcd those that are there now, without it
-    those that the peer's settings list."""
+    """The other machines of the cluster that are there now, in the order of their names."""
     answer = _ask(socket, timeout, {"method": "peers"})
     with _sensible():
         return sorted((_record(Peer, peer) for peer in answer["peers"]), key=lambda peer: peer.node)
