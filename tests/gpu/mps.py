@@ -2,6 +2,7 @@
 """gpubufd under MPS: put and get, views, and what a client's fault does to the others. streams.py has streams under it.
 
     PYTHONPATH=build/python tests/gpu/mps.py --daemon build/bin/gpubufd --out DIR
+    tests/gpu/mps.py -- tests/gpu/serve.py --daemon gpubufd --only bf16 kill_engine    # any program under a server
 
 Starts nvidia-cuda-mps-control with directories of its own, runs each part as a child below it, and ends it. Two ways: the
 daemon is a client of the server, too, and it is not. Skips all where the program is not there.
@@ -133,9 +134,15 @@ def faults(options, server, daemon_is_client, say):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--daemon", required=True)
+    parser.add_argument("--daemon", default="gpubufd")
+    parser.add_argument("command", nargs="*", help="is run under a server, in the place of all else")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "gpubuf-mps")
     options = parser.parse_args()
+    if options.command:
+        with Server() as server:
+            status = subprocess.run(options.command, env=server.environment, check=False).returncode
+            print("clients of the server at its end:", server.ask("get_server_list"), flush=True)
+        return status
     options.out.mkdir(parents=True, exist_ok=True)
     parts = ["a client's fault; the daemon is a client", "a client's fault; the daemon is none", "views"]
     if not shutil.which(CONTROL):

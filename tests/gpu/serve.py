@@ -154,7 +154,7 @@ class Place(Measured):
     def ctl(self, *arguments):
         done = subprocess.run([Path(self.options.daemon).with_name("gpubufctl") if "/" in self.options.daemon else "gpubufctl",
                                "--socket", self.socket, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=20, check=False)
+                              timeout=60, check=False)
         return done.returncode, done.stdout
 
     def serving(self):
@@ -196,9 +196,10 @@ class Place(Measured):
         """The directory of a checkpoint, which is made once."""
         place = self.files / name
         if not place.exists():
-            maker = self.worker()
+            maker, begun = self.worker(), time.monotonic()
             self.known[name] = maker.checkpoint(str(place), "16g" if name == "big" else self.options.size, *MODELS[name])
             maker.stop()
+            print(f"          {name} is made: {mb(self.known[name])}, {s(time.monotonic() - begun)}", flush=True)
         return place
 
     def wanted(self, model):
@@ -398,10 +399,39 @@ def two_models(place):
         daemon.wait(30)
 
 
+@check("the start of an engine: gpubufd, auto, safetensors' prefetch; one after the other")
+def starts(place):
+    model = place.model("bf16")
+    place.wanted(model)  # kernels are compiled
+    for what, options in (("gpubufd, the first or not", GPUBUFD), ("gpubufd", GPUBUFD), ("auto", {}),
+                          ("auto, prefetch", {"safetensors_load_strategy": "prefetch"})):
+        engine = place.engine(model, **options)
+        place.row(f"start, {what}; its weights", s(engine.told["start"]), s(engine.told["seconds"]))
+        engine.stop()
+
+
+@check("an operation in place on a mapped weight fails in that process alone")
+def written(place):
+    need_gpu(place)
+    engine = place.engine(place.model("bf16"), **GPUBUFD)
+    said = engine.write()
+    engine.stop()
+    expect("illegal" in said.lower() or "invalid" in said.lower(), f"it said: {said}")
+    next_engine(place, "after a write")
+
+
+@check("FP8: greedy and seeded, the same tokens as --load-format auto; a second engine's weights take 1 % at most")
+def fp8(place):
+    need_gpu(place)
+    for engine in served(place, place.model("fp8")):
+        engine.stop()
+
+
 @check("wake of 16 GiB with graphs kept")
 def big(place):
     need_gpu(place)
-    engine = place.engine(place.model("big"), **GPUBUFD, **GRAPHS, enable_sleep_mode=True)
+    model = place.model("big")
+    engine = place.engine(model, **GPUBUFD, **GRAPHS, enable_sleep_mode=True)
     place.row("16 GiB: published, then mapped", s(engine.told["seconds"]), mb(place.known["big"]))
     wanted = engine.tokens(GRAPHED, 0)
     for level, spilled in ((1, False), (2, False), (1, True), (2, True)):
@@ -414,37 +444,12 @@ def big(place):
                   f"{mb(told['freed'])} freed by the engine; aim 0.35 s")
         expect(engine.tokens(GRAPHED, 0) == wanted, "other tokens")
     engine.stop()
-    engine = place.engine(place.model("big"), **GPUBUFD)
+    engine = place.engine(model, **GPUBUFD)
     place.row("16 GiB: the next engine's weights", s(engine.told["seconds"]), mb(engine.told["bytes"]))
     engine.stop()
-    engine = place.engine(place.model("big"))
+    engine = place.engine(model)
     place.row("16 GiB: by auto, from memory", s(engine.told["seconds"]))
     engine.stop()
-
-
-@check("FP8: greedy and seeded, the same tokens as --load-format auto; a second engine's weights take 1 % at most")
-def fp8(place):
-    need_gpu(place)
-    for engine in served(place, place.model("fp8")):
-        engine.stop()
-
-
-@check("the start of an engine: gpubufd, auto, safetensors' prefetch; in one after the other")
-def starts(place):
-    for what, options in (("gpubufd", GPUBUFD), ("auto", {}), ("auto, prefetch", {"safetensors_load_strategy": "prefetch"})):
-        engine = place.engine(place.model("bf16"), **options)
-        place.row(f"start, {what}: its weights", s(engine.told["seconds"]))
-        engine.stop()
-
-
-@check("an operation in place on a mapped weight fails in that process alone")
-def written(place):
-    need_gpu(place)
-    engine = place.engine(place.model("bf16"), **GPUBUFD)
-    said = engine.write()
-    engine.stop()
-    expect("illegal" in said.lower() or "invalid" in said.lower(), f"it said: {said}")
-    next_engine(place, "after a write")
 
 
 def late(signum, frame):

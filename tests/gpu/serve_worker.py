@@ -110,7 +110,7 @@ def measure(loader):
 
 
 def load(model, options):
-    """Makes the engine; how long its start and its weights took. `options`: of vLLM's LLM."""
+    """Makes the engine; how long its start and its weights (seconds) took. `options`: of vLLM's LLM."""
     import torch
     from vllm import LLM
 
@@ -123,7 +123,7 @@ def load(model, options):
         for name in ("gpu_memory_utilization", "enable_sleep_mode", "compilation_config"):
             given.pop(name, None)
     KEPT["llm"] = LLM(**given)
-    return {"seconds": time.monotonic() - begun, **LOADS[-1]}
+    return {"start": time.monotonic() - begun, **LOADS[-1]}
 
 
 def prompts(count):
@@ -225,7 +225,6 @@ SIZES = {"small": (64, 2, 192, 1024), "100m": (1024, 8, 3072, 16384), "16g": (40
 def checkpoint(place, size, seed, fp8=False):
     """Writes a Llama of random weights; its bytes."""
     import torch
-    from safetensors.torch import save_file
 
     hidden, layers, inner, vocabulary = SIZES[size]
     heads = max(2, hidden // 64)
@@ -245,9 +244,9 @@ def checkpoint(place, size, seed, fp8=False):
         made = (torch.randn(rows, columns, generator=generator, device=device) * scale)
         if fp8 and not plain:
             top = made.abs().max() / 448
-            state[name + ".weight_scale"] = top.float().cpu()
+            state[name + ".weight_scale"] = top.float()
             made = (made / top).to(torch.float8_e4m3fn)
-        state[name + ".weight"] = made.to("cpu") if made.dtype == torch.float8_e4m3fn else made.to(torch.bfloat16).cpu()
+        state[name + ".weight"] = made if made.dtype == torch.float8_e4m3fn else made.to(torch.bfloat16)
 
     random_matrix("model.embed_tokens", vocabulary, hidden, 1.0, plain=True)
     random_matrix("lm_head", vocabulary, hidden, 0.2, plain=True)
@@ -264,8 +263,28 @@ def checkpoint(place, size, seed, fp8=False):
     os.makedirs(place, exist_ok=True)
     with open(os.path.join(place, "config.json"), "w") as file:
         json.dump(config, file)
-    save_file(state, os.path.join(place, "model.safetensors"), {"format": "pt"})
-    return sum(one.numel() * one.element_size() for one in state.values())
+    return save(state, os.path.join(place, "model.safetensors"))
+
+
+def save(state, path):
+    """As safetensors' save_file(), from the GPU straight into the file, which takes a third of the time."""
+    import torch
+
+    names = {torch.bfloat16: "BF16", torch.float8_e4m3fn: "F8_E4M3", torch.float32: "F32"}
+    header, end = {"__metadata__": {"format": "pt"}}, 0
+    for name, one in state.items():
+        header[name] = {"dtype": names[one.dtype], "shape": list(one.shape), "data_offsets": [end, end + one.nbytes]}
+        end += one.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+    whole = torch.from_file(path, shared=True, size=8 + len(text) + end, dtype=torch.uint8)[8 + len(text):]
+    for name, one in state.items():
+        begin, end = header[name]["data_offsets"]
+        whole[begin:end].copy_(one.reshape(-1).view(torch.uint8))
+    return end
 
 
 if __name__ == "__main__":
