@@ -94,12 +94,22 @@ def allocated():
     return total - free
 
 
+def take_workspace():
+    """Layers of FP8 load DeepGEMM, which takes a workspace of 32 MiB whatever the model: no weight."""
+    import torch
+    from vllm.utils import deep_gemm
+
+    if torch.cuda.is_available():
+        deep_gemm._lazy_init()
+
+
 def measure(loader):
     load = loader.load_model
 
     def load_model(self, *arguments, **keywords):
         import torch
 
+        take_workspace()
         before, own, begun = allocated(), torch.cuda.memory_reserved(), time.monotonic()
         model = load(self, *arguments, **keywords)
         LOADS.append({"loader": type(self).__name__, "bytes": allocated() - before, "seconds": time.monotonic() - begun,
