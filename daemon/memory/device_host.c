@@ -30,8 +30,7 @@ static int reopen_read_only(int fd, struct gb_error *error)
 
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     read_fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    return read_fd < 0 ? gb_fail_call(error, GPUBUF_E_DEVICE,
-                                      "host: opening a memfd read-only (is /proc mounted?)")
+    return read_fd < 0 ? gb_fail_call(error, "host: opening a memfd read-only (is /proc mounted?)")
                        : read_fd;
 }
 
@@ -45,10 +44,10 @@ static int make_memfd(uint64_t bytes, int seals, struct gb_memory *memory, struc
 
     write_fd = memfd_create("gpubufd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (write_fd < 0)
-        return gb_fail_call(error, GPUBUF_E_DEVICE, "host: memfd_create");
+        return gb_fail_call(error, "host: memfd_create");
     if (fchmod(write_fd, 0600) < 0 || ftruncate(write_fd, (off_t)bytes) < 0 ||
         fcntl(write_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | seals) < 0) {
-        int failure = gb_fail_call(error, GPUBUF_E_DEVICE, "host: sizing and sealing a memfd");
+        int failure = gb_fail_call(error, "host: sizing and sealing a memfd");
 
         close(write_fd);
         return failure;
@@ -126,7 +125,7 @@ static int check_foreign(int fd, const struct stat *st, int seals, struct gb_err
     if (write_sealed(seals))
         return 0;
     if (fstatfs(fd, &fs) < 0)
-        return gb_fail_call(error, GPUBUF_E_DEVICE, "host: fstatfs of a memfd");
+        return gb_fail_call(error, "host: fstatfs of a memfd");
     if (fs.f_type == HUGETLBFS_MAGIC)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "the memfd has huge pages, which can be taken from under a reader; seal it "
@@ -147,8 +146,7 @@ static int adopt_for_reading(int fd, const struct stat *st, struct gb_error *err
 
     if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY) {
         read_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-        return read_fd < 0 ? gb_fail_call(error, GPUBUF_E_DEVICE, "host: duplicating a descriptor")
-                           : read_fd;
+        return read_fd < 0 ? gb_fail_call(error, "host: duplicating a descriptor") : read_fd;
     }
     read_fd = reopen_read_only(fd, NULL);
     if (read_fd >= 0)
@@ -182,7 +180,7 @@ static int host_adopt(struct gb_device *device, const struct gb_handle *handle, 
         return gb_fail(error, GPUBUF_E_INVALID,
                        "the memfd may still shrink; seal it with F_SEAL_SHRINK first");
     if (fstat(fd, &st) < 0)
-        return gb_fail_call(error, GPUBUF_E_DEVICE, "host: fstat of a memfd");
+        return gb_fail_call(error, "host: fstat of a memfd");
     if (st.st_size < 0 || (uint64_t)st.st_size < bytes)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "the memfd has %jd bytes, fewer than the %" PRIu64 " that were said",
@@ -221,9 +219,8 @@ static int host_copy(struct gb_device *device, enum gb_direction direction,
             continue;
         if (n <= 0) {
             errno = n == 0 ? EIO : errno;
-            return gb_fail_call(error, GPUBUF_E_DEVICE,
-                                direction == GB_OUT ? "host: reading a memfd"
-                                                    : "host: writing a memfd");
+            return gb_fail_call(error, direction == GB_OUT ? "host: reading a memfd"
+                                                           : "host: writing a memfd");
         }
         at += n;
         offset += (uint64_t)n;

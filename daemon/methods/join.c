@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/failure.h"
 #include "daemon/methods/live.h"
 #include "daemon/objects/stream.h"
 #include "daemon/objects/text.h"
@@ -61,7 +62,7 @@ static int add_page(struct gb_call *call, int fd, bool write)
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     copy = write ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (copy < 0)
-        return gb_fail_errno(&call->error, "a page of a stream cannot be opened");
+        return gb_fail_call(&call->error, "a page of a stream cannot be opened");
     call->reply_fds[call->reply_fd_count++] = copy;
     return (int)call->reply_fd_count - 1;
 }

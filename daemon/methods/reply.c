@@ -41,8 +41,7 @@ static int note_segment(struct gb_call *call, struct gb_segments *segments,
         return call->error.code;
     fd = by_fd ? segment_fd(segment, access) : -1;
     if (by_fd && fd < 0)
-        return gb_fail_call(&call->error, GPUBUF_E_INTERNAL,
-                            "the daemon cannot open another descriptor");
+        return gb_fail_call(&call->error, "the daemon cannot open another descriptor");
     if (gb_mapper_add(&call->server->store, &call->session->mapper, segment, access) < 0) {
         if (by_fd)
             close(fd);

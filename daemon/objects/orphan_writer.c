@@ -183,7 +183,7 @@ static int read_start(int fd, pid_t pid, uint64_t *started, struct gb_error *err
     if (r == 0)
         return 0;
     if (errno != ENOENT)
-        return gb_fail_call(error, GPUBUF_E_SYSTEM, "cannot look at the process that would write");
+        return gb_fail_call(error, "cannot look at the process that would write");
     return gb_fail(error, GPUBUF_E_UNSUPPORTED,
                    "the daemon cannot see the process that would write (pid %d, of another pid "
                    "namespace, or /proc is not there), and could not tell when it has ended",
@@ -212,8 +212,7 @@ int gb_orphan_writer_new(struct gb_registry *registry, int socket, struct gb_hol
     int fd = gb_process_of(socket, holder->pid), r;
 
     if (fd < 0)
-        return errno == ESRCH ? fail_exited(holder->pid, error)
-                              : gb_fail_call(error, GPUBUF_E_SYSTEM, unwatched);
+        return errno == ESRCH ? fail_exited(holder->pid, error) : gb_fail_call(error, unwatched);
     r = read_start(fd, holder->pid, &holder->started, error);
     process = r == 0 ? find_process(registry, holder->user, holder->pid, holder->started) : NULL;
     if (r == 0)
@@ -230,7 +229,7 @@ int gb_orphan_writer_new(struct gb_registry *registry, int socket, struct gb_hol
     if (process->fd >= 0)
         close(fd);
     else if (watch(process, fd) < 0 && orphan)
-        r = gb_fail_call(error, GPUBUF_E_SYSTEM, unwatched);
+        r = gb_fail_call(error, unwatched);
     if (!orphan)
         r = gb_fail_memory(error);
     else if (r < 0)

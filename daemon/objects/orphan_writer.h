@@ -43,7 +43,7 @@ struct gb_orphan_writer {
 };
 
 /* Makes one for a session whose socket and holder these are. A user may have as many as sessions.
-   GPUBUF_E_SYSTEM, GPUBUF_E_LIMIT, GPUBUF_E_NO_MEMORY; GPUBUF_E_UNSUPPORTED: the process that
+   GPUBUF_E_DEVICE, GPUBUF_E_LIMIT, GPUBUF_E_NO_MEMORY; GPUBUF_E_UNSUPPORTED: the process that
    connected has exited, or cannot be told from later ones, since it is in another pid namespace. */
 int gb_orphan_writer_new(struct gb_registry *registry, int socket, struct gb_holder *holder,
                          struct gb_orphan_writer **orphan, struct gb_error *error);

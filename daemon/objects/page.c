@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/base/failure.h"
+
 #define BYTES (GB_PAGE_SLOTS * sizeof(_Atomic uint64_t))
 #define WORDS (GB_PAGE_SLOTS / 64)
 
@@ -18,7 +20,7 @@ int gb_page_memory(size_t bytes, bool ours, void **memory, int *out, struct gb_e
     void *mapped = NULL;
 
     if (fd < 0)
-        return gb_fail_errno(error, "memfd_create");
+        return gb_fail_call(error, "memory for a page: memfd_create");
     if (fchmod(fd, 0400) < 0 || ftruncate(fd, (off_t)bytes) < 0)
         mapped = MAP_FAILED;
     else if (memory)
@@ -30,7 +32,7 @@ int gb_page_memory(size_t bytes, bool ours, void **memory, int *out, struct gb_e
         *out = fd;
         return 0;
     }
-    r = gb_fail_errno(error, "a page that is shared");
+    r = gb_fail_call(error, "a page that is shared");
     if (mapped && mapped != MAP_FAILED)
         munmap(mapped, bytes);
     close(fd);

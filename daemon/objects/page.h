@@ -35,16 +35,16 @@ struct gb_pulse {
 
 /* Makes memory, and a descriptor of it, that cannot shrink or grow, and maps it, unless `memory` is
    NULL. `ours`: nobody can write it but through that mapping; else only by the descriptor itself,
-   and by none that is opened anew. GPUBUF_E_SYSTEM. */
+   and by none that is opened anew. GPUBUF_E_DEVICE, GPUBUF_E_LIMIT. */
 int gb_page_memory(size_t bytes, bool ours, void **memory, int *fd, struct gb_error *error);
 
-/* To be called by the loop's thread. GPUBUF_E_SYSTEM. */
+/* To be called by the loop's thread. Errors: likewise. */
 int gb_pulse_begin(struct gb_pulse *pulse, struct gb_error *error);
 /* From now on no reader believes a page of this daemon. Does nothing if there is no pulse. */
 void gb_pulse_end(struct gb_pulse *pulse);
 
 /* Makes a page, and a descriptor of it to send, which is the caller's and which nobody can write,
-   grow or shrink. Unused slots take no memory. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY. */
+   grow or shrink. Unused slots take no memory. Errors: likewise, and GPUBUF_E_NO_MEMORY. */
 int gb_page_new(struct gb_page **page, int *fd, struct gb_error *error);
 void gb_page_free(struct gb_page *page); /* NULL is fine */
 

@@ -44,7 +44,7 @@ struct gb_stream {
 /* The lease joins the stream of its object, whose first axis has that many slots: one for writing
    as the writer. A reader may hold `hold` slots, and `lag` newest frames are kept for it.
    GPUBUF_E_BUSY: somebody else writes, or no slots are left; GPUBUF_E_LIMIT: of readers or
-   descriptors; GPUBUF_E_STALE: it is torn; GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY. */
+   descriptors; GPUBUF_E_STALE: it is torn; GPUBUF_E_DEVICE, GPUBUF_E_NO_MEMORY. */
 int gb_stream_join(struct gb_lease *lease, unsigned slots, unsigned hold, unsigned lag,
                    struct gb_error *error);
 /* Its lease ends: its page does not count any more, and the others are told. */

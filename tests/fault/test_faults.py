@@ -59,6 +59,40 @@ def test_no_descriptor_and_no_space(shimmed, call, code):
     assert shimmed.connect().open_object("before").read() == b"before"
 
 
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOMEM])
+@pytest.mark.parametrize("call", ["memfd", "truncate", "map", "duplicate", "open"])
+# RELIABILITY.md: The kernel says no 1
+def test_a_stream_that_the_kernel_refuses(shimmed, call, code):
+    """Whichever call fails, the request that needs it fails with a sentence, and the next goes well."""
+    refused = skip = 0
+
+    def again(peer, method, **params):
+        nonlocal refused
+        try:
+            return peer.call(method, **params)
+        except RpcError as error:
+            assert error.kind in ("limit", "device") and os.strerror(code) in error.message, error
+            refused += 1
+            return peer.call(method, **params)
+
+    def stream(peer):
+        again(peer, "create", name="cam", live=True, layout={"kind": "array", "dtype": "uint8", "shape": [8, 4096]})
+        told = again(peer, "open", name="cam")
+        again(peer, "join", lease=told["lease"])
+        peer.call("release", leases=[lease["lease"] for lease in peer.call("leases")["leases"]])
+        told = again(peer, "open", name="cam", access="write", exclusive=True)
+        again(peer, "join", lease=told["lease"])
+        peer.call("release", lease=told["lease"])
+        peer.call("delete", name="cam")
+
+    while shimmed.shim.failed(call) or not skip:
+        shimmed.shim.fail(call, code, skip=skip)
+        with contextlib.closing(shimmed.connect()) as peer:
+            stream(peer)
+        skip += 1
+    assert refused
+
+
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
 # RELIABILITY.md: The kernel says no 1
 def test_an_open_without_a_descriptor(shimmed, code):
