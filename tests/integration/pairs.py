@@ -279,9 +279,9 @@ class World(Comparing, Sessions, Steps):
             self.unmaps += 1
             self.send(client, "unmap", segments=sorted(mine))
 
-    def ask(self, client, method, refused=None, scarce=True, **params):
-        """The result; None if it was refused, as the model says it must be (`refused`: a Refused), or for want of
-        something."""
+    def ask(self, client, method, refused=None, scarce=True, ends=False, **params):
+        """The result; None if it was refused, as the model says it must be (`refused`: a Refused), for want of something,
+        or as `stale` where the daemon may have ended what the request is for (`ends`)."""
         if not client.connected:
             raise Ended
         self.unmaps_before = self.unmaps
@@ -291,7 +291,7 @@ class World(Comparing, Sessions, Steps):
         except RpcError as error:
             self.say(f"  {self.who(client)} {method} {params}: {error}")
             self.last_error = error.kind
-            if refused and error.kind in refused.kinds:
+            if (refused and error.kind in refused.kinds) or (ends and error.kind == "stale"):
                 return None
             if scarce and (error.kind in SCARCE or (self.starved and error.kind == "device")):
                 self.check_refusal(client, error, params)
@@ -350,10 +350,12 @@ class World(Comparing, Sessions, Steps):
         for actor in list(self.actors):
             self.kill_actor(actor)
             self.compare()
-        for name in list(self.model.names):
-            self.eye.call("delete", name=name)
-            self.model.delete(Root, name)
-        self.compare()
+        while self.model.names:
+            self.wait_for_ends()
+            for name in list(self.model.names)[:1]:
+                self.eye.call("delete", name=name)
+                self.model.delete(Root, name)
+            self.compare()
         self.daemon.peers.append(self.eye)
         self.daemon.close_peers()
         self.daemon.check_no_leaks()

@@ -291,11 +291,16 @@ class Comparing:
         """Parked leases on versions without a name end where others lack room, while their user is past its quota."""
         for client in self.clients:
             for lease in list(client.leases.values()):
-                if lease.parked and lease.ident not in there and not lease.version.named and self.excess(
-                        client.uid, lease.version.storage.device):
-                    self.say(f"  lease {lease.ident} of {self.who(client)} has ended")
-                    client.places.pop(lease.ident)
-                    self.model.end_lease(lease)
+                if lease.ident not in there and self.may_end(client, lease):
+                    self.end_parked(client, lease)
+
+    def may_end(self, client, lease):
+        return lease.parked and not lease.version.named and self.excess(client.uid, lease.version.storage.device)
+
+    def end_parked(self, client, lease):
+        self.say(f"  lease {lease.ident} of {self.who(client)} has ended")
+        client.places.pop(lease.ident)
+        self.model.end_lease(lease)
 
     @staticmethod
     def part_told(stream):

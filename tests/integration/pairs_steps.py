@@ -297,8 +297,10 @@ class Steps:
         if not lease:
             return
         version = lease.version
-        told = self.ask(client, "open", None, lease=lease.ident)
+        told = self.ask(client, "open", None, ends=self.may_end(client, lease), lease=lease.ident)
         if not told:
+            if self.last_error == "stale":
+                self.end_parked(client, lease)
             return
         if version.named:
             self.model.tell("resumed", version)
@@ -401,7 +403,7 @@ class Steps:
             self.starved = True
             self.shim.fail("memfd", errno.ENOMEM, count=rng.choice([1, 1, 1000]), skip=rng.choice([0, 0, 1]))
             for _ in range(3):
-                getattr(self, rng.choice(["publish", "create", "create_live", "open", "wake", "move"]))(rng)
+                getattr(self, rng.choice(["publish", "create", "create_live", "open", "wake", "move", "take_part"]))(rng)
                 self.settle()
                 self.catch_up()
 
