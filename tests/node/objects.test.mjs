@@ -1,10 +1,13 @@
 // Objects: what they show, slices, the end of leases.
 
 import assert from 'node:assert/strict'
+import { mkdtemp, rm } from 'node:fs/promises'
+import os from 'node:os'
+import path from 'node:path'
 import test from 'node:test'
 import v8 from 'node:v8'
 import { Worker } from 'node:worker_threads'
-import { PACKAGE, fixture, gpubufd, mappings, opener, run, until } from './harness.mjs'
+import { Daemon, PACKAGE, fixture, gpubufd, mappings, opener, require, run, until } from './harness.mjs'
 
 v8.setFlagsFromString('--expose-gc')
 const gc = (await import('node:vm')).runInNewContext('gc')
@@ -472,6 +475,125 @@ test('what is opened by a cached lease does not starve the loop', async () => {
   for (const wrong of [{ cacheLeases: -1 }, { cacheLeases: 'yes' }, { cacheLeases: 0.5 }]) {
     await assert.rejects(connect(wrong), /cacheLeases/)
   }
+})
+
+/** An object of a cached lease. */
+async function openCached (client, name) {
+  for (let i = 0; i < 4; i++) {
+    (await client.open(name)).release() // from the third on without a request
+    await client.ping()
+  }
+  return await client.open(name)
+}
+
+test('what is opened anew shows the arrays of before, and what was released stays so', async () => {
+  const client = await connect({ cacheBytes: 1 })
+  await c.put('anew', { a: Float64Array.of(1, 2), text: ['x', null] })
+  const first = await openCached(client, 'anew')
+  const column = first.column('a')
+  const { values } = column
+  assert.deepEqual(first.get(1), { a: 2, text: null })
+  const other = await client.open('anew') // while the first is open
+  assert.deepEqual([...other.column('a').values], [1, 2])
+  assert.notEqual(other.column('a').values, values)
+  first.release()
+  const second = await client.open('anew')
+  assert.notEqual(second, first)
+  assert.equal(second.column('a').values, values)
+  first.release()
+  for (const use of [() => column.values, () => first.get(0), () => first.column('a'), () => first.toArray(), () => first.slice(0)]) {
+    assert.throws(use, { kind: 'stale' })
+  }
+  assert.deepEqual([second.get(0), other.get(0), second.column('a').slice(1).values[0]], [{ a: 1, text: 'x' }, { a: 1, text: 'x' }, 2])
+  for (const one of [second, other]) one.release()
+
+  await c.put('anew', { a: Float64Array.of(3), text: ['z'] }, { replace: true })
+  const third = await openCached(client, 'anew')
+  assert.deepEqual(third.toArray(), [{ a: 3, text: 'z' }])
+  third.release()
+  const made = await c.create('bytes', { kind: 'column', dtype: 'binary', length: 1, dataBytes: 1 })
+  await made.write(Uint8Array.of(7))
+  await made.write(Int32Array.of(0, 1), { buffer: 'offsets' })
+  await made.seal()
+  made.release()
+  const copies = await connect({ copy: true }) // which may be written
+  for (let i = 0; i < 2; i++) {
+    const copy = await openCached(copies, 'bytes')
+    assert.deepEqual([copy.get(0)[0]++, copy.values[0]++], [7, 7])
+    copy.release()
+  }
+  for (const one of [client, copies]) one.close()
+})
+
+test('what is opened anew keeps no memory, and is forgotten as others are', async () => {
+  const client = await connect()
+  await c.put('again', Int8Array.of(42))
+  let warning
+  process.once('warning', ({ message }) => { warning = message })
+  const turn = () => new Promise(resolve => setImmediate(resolve))
+  const first = await openCached(client, 'again')
+  let array = new WeakRef(first.values)
+  first.release()
+  let values = (await client.open('again')).values // who has the memory has the lease
+  assert.equal(values, array.deref())
+  for (let i = 0; i < 5; i++) {
+    await turn()
+    gc()
+  }
+  assert.equal(warning, undefined)
+  array = new WeakRef(values)
+  values = undefined
+  await until(async () => {
+    await turn()
+    gc()
+    return !array.deref() && warning
+  })
+  assert.match(warning, /"again" was garbage collected/)
+  const last = await openCached(client, 'again')
+  assert.equal(last.values[0], 42)
+  last.release()
+  client.close()
+})
+
+test('what is opened anew elsewhere has arrays of its own', async () => {
+  const place = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-tier-'))
+  const mortal = await Daemon.start('--device', 'host:64M', '--tier', `disk:64M:${place}`)
+  const client = await gpubufd.connect({ socket: mortal.socket })
+  try {
+    await client.put('moves', new Uint8Array(1 << 20).fill(1))
+    const first = await openCached(client, 'moves')
+    const before = first.values
+    first.release()
+    await client.spill('moves')
+    for (let i = 0; i < 4; i++) await client.put(`there/${i}`, new Uint8Array(1 << 20).fill(2)) // where it lay
+    const moved = await openCached(client, 'moves')
+    assert.notEqual(moved.values, before)
+    assert.ok(moved.values.every(value => value === 1))
+    moved.release()
+    await mortal.kill()
+    await mortal.run()
+    await client.put('moves', new Uint8Array(1 << 20).fill(3)) // with the same numbers of lease and version
+    const anew = await openCached(client, 'moves')
+    assert.ok(anew.values.every(value => value === 3))
+    anew.release()
+  } finally {
+    client.close()
+    await mortal.stop()
+    await rm(place, { recursive: true })
+  }
+})
+
+test('what is known of objects that were opened has a bound', () => {
+  const { KnownObjects } = require(path.join(PACKAGE, 'lib', 'objects.cjs'))
+  const pool = new KnownObjects(2)
+  const [oldest, , newest] = ['a', 'b', 'c'].map((name, i) => {
+    const known = pool.find(name, i)
+    pool.leave(name, known)
+    return known
+  })
+  assert.equal(pool.find('c', 2), newest)
+  assert.notEqual(pool.find('c', 3), newest) // another lease
+  assert.notEqual(pool.find('a', 0), oldest)
 })
 
 test('nothing is left', async () => {

@@ -42,6 +42,7 @@ void gb_holding_add(struct gb_holding *lease)
     if (lease->next)
         lease->next->link = &lease->next;
     client->leases = lease;
+    lease->number = ++client->last_lease;
     client->releases.leases++;
     if (client->daemon.resume_ms != GPUBUF_NO_RESUME)
         gb_flusher_watch(client);

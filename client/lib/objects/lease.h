@@ -57,6 +57,7 @@ struct gb_holding {
     struct gpubuf_client *client;    /* counted */
     struct gb_holding *next, **link; /* among the client's */
     struct gpubuf_object *root;
+    uint64_t number; /* of its client's, never used twice; `id` is the daemon's */
     uint64_t id;
     struct gb_holding *
         *asked;   /* while the client resumes: its place in the list of leases asked for; or NULL */

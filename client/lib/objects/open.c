@@ -305,11 +305,14 @@ int gpubuf_open(struct gpubuf_client *client, const char *name,
     return r;
 }
 
-struct gpubuf_object *gb_open_cached(struct gpubuf_client *client, const char *name)
+struct gpubuf_object *gb_open_cached(struct gpubuf_client *client, const char *name,
+                                     uint64_t *lease)
 {
     if (gb_enter(client) < 0)
         return NULL;
     struct gpubuf_object *object = gb_cached_find(client, name, 0);
+    if (object)
+        *lease = object->lease->number;
     gb_leave(client);
     return object;
 }

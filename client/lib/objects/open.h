@@ -33,9 +33,10 @@ int gb_open_malformed(struct gb_error *error);
 int gb_open_alone(struct gpubuf_client *client, const char *name,
                   const struct gpubuf_open_options *given, const struct gb_holding *of,
                   struct gpubuf_object **object);
-/* The object that a cached lease holds, with a reference, if the name still means it; NULL: ask the
-   daemon. Unlike the others it takes the client's lock itself. */
-struct gpubuf_object *gb_open_cached(struct gpubuf_client *client, const char *name);
+/* The object that a cached lease holds, with a reference, if the name still means it, and the
+   lease's number; NULL: ask the daemon. Unlike the others it takes the client's lock itself. */
+struct gpubuf_object *gb_open_cached(struct gpubuf_client *client, const char *name,
+                                     uint64_t *lease);
 /* Ends a request that a cached lease has answered: its callback runs with the next ones. */
 void gb_open_end_at_once(struct gb_request *request);
 

@@ -181,6 +181,7 @@ struct gpubuf_client {
     struct gb_provide *provides;
     uint64_t last_watch; /* the last number of a watch or a provided prefix */
     struct gb_holding *leases;
+    uint64_t last_lease; /* the last number of one */
     struct gb_imports imports;
     struct gb_order *order;   /* see objects/order.h; NULL: no event was ever waited for */
     struct gb_cached *cached; /* see objects/cached.h; NULL: no lease is cached */

@@ -5,8 +5,9 @@ const EventEmitter = require('node:events')
 const { channel } = require('node:diagnostics_channel')
 const native = require('./native.cjs')
 const { classes, translate, fromStatus } = require('./errors.cjs')
-const { submit, again, orAborted, nextId, pending, checkSignal, optionsOf, Failure } = require('./requests.cjs')
-const { makeObject, fill, streamOf } = require('./objects.cjs')
+const { submit, again, orAborted, nextId, pending, records, checkSignal, optionsOf, external, Failure } =
+  require('./requests.cjs')
+const { KnownObjects, makeObject, fill, streamOf } = require('./objects.cjs')
 const { number, milliseconds: wait, versionOf, text, isPattern, matcher } = require('./arguments.cjs')
 const { KINDS, content, gather, pairs, columnSpec, noteSizes, checkCovered } = require('./content.cjs')
 const { Provider } = require('./provide.cjs')
@@ -90,6 +91,7 @@ class Client extends EventEmitter {
     super()
     if (key !== KEY) throw new TypeError('use connect()')
     this.#options = options
+    this._knownObjects = new KnownObjects(options.cacheLeases)
   }
 
   // ---- for requests.cjs ----
@@ -358,7 +360,9 @@ class Client extends EventEmitter {
     const { cacheLeases, copy } = this.#options
     if (cacheLeases === 0 || this.#slot < 0 || typeof name !== 'string') return undefined
     const found = native.openCached(this.#slot, name)
-    return found < 0 ? undefined : makeObject(this, name, Math.floor(found / 8), found % 8, copy)
+    if (found < 0) return undefined
+    const known = copy || !external ? undefined : this._knownObjects.find(name, records[0]) // copies may be written
+    return makeObject(this, name, Math.floor(found / 8), found % 8, copy, false, known)
   }
 
   /**

@@ -36,6 +36,55 @@ const keepers = new WeakMap()
 const writers = new WeakMap() // ArrayBuffer: how many leases write it
 const pinned = new WeakSet() // ArrayBuffers in pinned memory, which the GPU may read after a queued copy has returned
 
+/**
+ * Facts about an opened object or a view of it, with the typed arrays over its memory. By `holder`, the opened object
+ * until its release, the arrays keep the lease.
+ */
+class Known {
+  info
+  names
+  read
+  arrays = [] // by the buffer's number: { from, array }
+  children = []
+  holder
+  entry // of an object that a cached lease holds: its place among the client's
+
+  constructor (root) {
+    this.root = root ?? this // the opened object's
+  }
+}
+
+/**
+ * A client's facts about objects of cached leases, by name, for the next open that finds the same lease. One object has
+ * them at a time, until its release. The references are weak: an ArrayBuffer keeps its memory mapped.
+ */
+class KnownObjects {
+  #most
+  #byName = new Map()
+
+  constructor (most) {
+    this.#most = most
+  }
+
+  /** For an object of the lease with this number: those that a released one has left, or new ones. */
+  find (name, number) {
+    const entry = this.#byName.get(name)
+    const left = entry?.number === number ? entry.known.deref() : undefined
+    if (left && !left.holder) return left
+    const known = new Known()
+    known.entry = { number, known: new WeakRef(known) } // `number`: the lease's
+    return known
+  }
+
+  /** The object was released. */
+  leave (name, { entry }) {
+    if (!entry || this.#byName.get(name) === entry) return
+    this.#byName.delete(name)
+    if (this.#byName.size >= this.#most) this.#byName.delete(this.#byName.keys().next().value)
+    this.#byName.set(name, entry)
+  }
+}
+
 /** The lease of an opened object and all views of it. It has no reference to them, so that they can be collected. */
 class Lease {
   constructor (client, name, slot, copy, writes) {
@@ -156,21 +205,28 @@ class SharedObject {
   #lease
   #root // of a view: the opened object, which the view keeps alive
   #path // the numbers of children that lead from the opened object to this one
-  #described
-  #shown = 0 // the lease's, when it was described
+  #known
+  #shown // the lease's, when it was described
 
-  constructor (key, slot, lease, root, path = []) {
+  constructor (key, slot, lease, known, root, path = []) {
     if (key !== KEY) throw new TypeError('objects come from a client: use open(), create() or put()')
     this.#slot = slot
     this.#lease = lease
+    this.#known = known
+    this.#shown = lease.shown
     this.#root = root
     this.#path = path
   }
 
-  get #info () {
-    if (this.#shown !== this.#lease.shown) this.#described = undefined
+  get _known () {
+    if (this.#shown !== this.#lease.shown) this.#known = new Known(this.#known.root)
     this.#shown = this.#lease.shown
-    return (this.#described ??= call(() => native.describe(this._index)))
+    return this.#known
+  }
+
+  get #info () {
+    const known = this._known
+    return (known.info ??= call(() => native.describe(this._index)))
   }
 
   /** The addon's index of the object; throws after release(). */
@@ -187,9 +243,12 @@ class SharedObject {
   /** The object of a view; `i`: the number of the child, undefined for a slice. */
   _view (slot, i) {
     this.#lease.slots.add(slot)
-    const kind = call(() => native.describe(slot)).kind
+    const { root, children } = this._known
+    const known = children[i] ?? new Known(root)
+    known.info ??= call(() => native.describe(slot))
+    if (i !== undefined) children[i] = known
     const path = i === undefined ? this.#path : [...this.#path, i]
-    return new TYPES[kind](KEY, slot, this.#lease, this.#root ?? this, path)
+    return new TYPES[known.info.kind](KEY, slot, this.#lease, known, this.#root ?? this, path)
   }
 
   get kind () { return KINDS[this.#info.kind] }
@@ -238,11 +297,16 @@ class SharedObject {
     if (this.#slot === this.#lease.root) {
       forgotten.unregister(this.#lease)
       this.#lease.release(after)
+      const { root } = this.#known
+      root.holder = undefined
+      this.#lease.client._knownObjects.leave(this.#lease.name, root)
     } else if (!this.#lease.released) {
       this.#lease.slots.delete(this.#slot)
       native.release(this.#slot, after)
     }
     this.#slot = -1
+    const { info, names } = this.#known
+    this.#known = Object.assign(new Known(), { info, names }) // the arrays are the next one's
   }
 
   [Symbol.dispose ?? Symbol.for('nodejs.dispose')] () { this.release() }
@@ -262,7 +326,7 @@ class SharedObject {
     const { client } = this.#lease
     const version = await submit(client, id => native.seal(client._slot, id, this._index, counts, label, keep, after),
       { signal, method: 'seal', name: this.name })
-    this.#described = undefined
+    this.#known = new Known(this.#known.root)
     return version
   }
 
@@ -271,6 +335,10 @@ class SharedObject {
     const size = Type.BYTES_PER_ELEMENT
     if (count === 0) return this._pointer(which) && new Type(0)
     this._readable()
+    void this._index // not after release
+    const { root, arrays } = this._known
+    const known = arrays[which]
+    if (known?.from === from && known.array.length === count) return known.array
     if (this.#lease.copy || !external) {
       if (this.version === 0 || this.#lease.writes) {
         throw new classes.UnsupportedError(
@@ -283,12 +351,16 @@ class SharedObject {
     if (!found) return undefined
     const [buffer, at] = found
     this.#lease.write(buffer)
-    if (at % size === 0) return this._keep(typed(Type, buffer, at, count))
+    if (at % size === 0) {
+      const array = this._keep(typed(Type, buffer, at, count))
+      if (root.entry) arrays[which] = { from, array }
+      return array
+    }
     return new Type(buffer.slice(at, at + count * size)) // memory of share_mine(), whose owner did not align it
   }
 
   /** Keeps the lease, or a frame of it, until `what`, which lies over the object's memory, is collected. */
-  _keep (what, keeper = this.#root ?? this) {
+  _keep (what, keeper = this.#known.root) {
     keepers.set(what, keeper)
     return what
   }
@@ -425,15 +497,11 @@ class SharedObject {
 
 /** Columns, arrays and tables as sequences: `_reader` makes a function of an index. */
 class Sequence extends SharedObject {
-  #read
-  #readAt // the lease's count of what was shown
-
   get #element () {
     void this._index // not after release
     this._readable()
-    if (this.#readAt !== this._lease.shown) this.#read = undefined // copies are out of date
-    this.#readAt = this._lease.shown
-    return (this.#read ??= (this._host(), this._reader()))
+    const known = this._known
+    return (known.read ??= (this._host(), this._reader()))
   }
 
   /** How many elements get() and the iteration have. */
@@ -651,8 +719,6 @@ class Column extends Sequence {
 
 /** Its elements are its rows, as objects. */
 class Table extends Sequence {
-  #names
-
   _reader () {
     const columns = this.columns.map(column => {
       const reader = [column.columnName, readColumn(column)]
@@ -675,18 +741,21 @@ class Table extends Sequence {
   get metadata () { return new Map(this._info.metadata ?? []) }
   get numColumns () { return this._info.childCount }
 
-  get columnNames () {
-    return (this.#names ??= Array.from({ length: this.numColumns }, (_, i) => {
+  get columnNames () { return this.#names.slice() }
+
+  get #names () {
+    const known = this._known
+    return (known.names ??= Array.from({ length: this.numColumns }, (_, i) => {
       const view = this.columnAt(i)
       const name = view.columnName
       view.release()
       return name
-    })).slice()
+    }))
   }
 
   column (name) {
     if (typeof name !== 'string') throw new TypeError(`the column's name is ${String(name)}, not a string`)
-    const i = this.columnNames.indexOf(name)
+    const i = this.#names.indexOf(name)
     if (i < 0) throw new classes.NotFoundError(`"${this.name}" has no column "${name}"`, 'not_found', -32001)
     return this.columnAt(i)
   }
@@ -721,11 +790,11 @@ class Table extends Sequence {
 const TYPES = [Bytes, NDArray, Column, Table, Bundle]
 
 /** The object for a lease that the addon has opened or created. */
-function makeObject (client, name, slot, kind, copy, writes = false) {
+function makeObject (client, name, slot, kind, copy, writes = false, known = new Known()) {
   const lease = new Lease(client, name, slot, copy, writes)
-  const object = new TYPES[kind](KEY, slot, lease)
+  const object = known.holder = new TYPES[kind](KEY, slot, lease, known)
   forgotten.register(object, lease, lease)
   return object
 }
 
-module.exports = { fill, streamOf, SharedObject, Bytes, NDArray, Column, Table, Bundle, makeObject }
+module.exports = { fill, streamOf, SharedObject, Bytes, NDArray, Column, Table, Bundle, KnownObjects, makeObject }

@@ -177,4 +177,4 @@ async function submit (client, begin, { signal, settle, method, name } = {}) {
   }
 }
 
-module.exports = { submit, again, orAborted, nextId, pending, checkSignal, optionsOf, external, Failure }
+module.exports = { submit, again, orAborted, nextId, pending, records, checkSignal, optionsOf, external, Failure }

@@ -138,7 +138,7 @@ napi_value gb_js_open(napi_env env, napi_callback_info info)
 }
 
 /* openCached(client, name): the object's index times 8, plus its kind, if a cached lease holds what
-   the name means; else -1 */
+   the name means, and in the first record that lease's number; else -1 */
 napi_value gb_js_open_cached(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];
@@ -148,7 +148,9 @@ napi_value gb_js_open_cached(napi_env env, napi_callback_info info)
 
     if (!client || !read_short(env, values[1], "the name", name))
         return NULL;
-    struct gpubuf_object *object = gb_open_cached(client->client, name);
+    uint64_t lease = 0;
+    struct gpubuf_object *object = gb_open_cached(client->client, name, &lease);
+    addon->records[0] = (double)lease;
     return gb_number(env, object ? gb_object_number(addon, object) : -1);
 }
 
