@@ -356,8 +356,9 @@ def test_another_daemon_has_it_all(daemon, how):
 # RELIABILITY.md: The daemon ends 21
 def test_an_upgrade_under_load(daemon):
     """Two programs put, get and hold meanwhile: no call fails, and none finds other content."""
-    programs = [subprocess.Popen(["setpriv", "--reuid", user, "--regid", user, "--init-groups", "python3", "-c", LOAD, user],
-                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/") for user in ("alice", "bob")]
+    programs = [subprocess.Popen(
+        ["setpriv", "--reuid", user, "--regid", user, "--init-groups", "python3", "-c", LOAD, user],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/") for user in ("alice", "bob")]
     assert [program.stdout.readline() for program in programs] == ["loads\n"] * 2
     for how in ("upgrade", "restart", "kill -9"):
         before = main_pid()
