@@ -10,6 +10,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -869,6 +870,7 @@ int gb_state_restore(struct gb_state *state, int fd, uint64_t now_ms, struct gb_
     gb_replay_end(&restoring.replay);
     if (r < 0)
         return r;
+    (void)malloc_trim(0); /* the replay took half as much again as stays */
     state->grace_until = now_ms + state->grace_ms;
     gb_log(state->lost ? GB_LOG_ERROR : GB_LOG_INFO, "restored",
            GB_LOG_NUMBER("objects", state->object_count), GB_LOG_NUMBER("lost", state->lost),
