@@ -258,14 +258,14 @@ static bool still_making(struct gb_call *call, int *outcome)
     return gb_making_busy(making);
 }
 
-/* Whether a new request must wait behind older ones. One that has waited is tried in its turn, and
-   registered memory takes no room from others. */
+/* Whether the request must wait behind older ones, if it is new or its room was arriving. Another
+   that has waited is tried in its turn, and registered memory takes no room from others. */
 static bool must_queue(struct gb_call *call, struct gb_search *search)
 {
     bool arriving;
 
-    if (call->wait || search->placing.count > 0 ||
-        gb_waits_let_pass(call->server, search->device, search->need, &arriving))
+    if ((call->wait && !call->wait->arriving) || search->placing.count > 0 ||
+        gb_waits_let_pass(call->server, search->device, call->wait, search->need, &arriving))
         return false;
     search->placing.shortfall = search->need;
     search->room = arriving ? GB_ROOM_ARRIVING : GB_ROOM_NONE;

@@ -433,16 +433,19 @@ bool gb_waits_older(const struct gb_server *server, const struct gb_device *devi
 }
 
 bool gb_waits_let_pass(const struct gb_server *server, const struct gb_device *device,
-                       uint64_t bytes, bool *arriving)
+                       const struct gb_wait *wait, uint64_t bytes, bool *arriving)
 {
     bool passes = true;
 
     *arriving = true;
-    GB_LIST_EACH(&server->waits.queues[device->index].waits, const struct gb_wait, wait, of_queue) {
-        if (wait->waits_for != FOR_SPACE || lets_pass(wait, bytes))
+    GB_LIST_EACH(&server->waits.queues[device->index].waits, const struct gb_wait, other,
+                 of_queue) {
+        if (other == wait)
+            break;
+        if (other->waits_for != FOR_SPACE || lets_pass(other, bytes))
             continue;
         passes = false;
-        *arriving &= wait->arriving;
+        *arriving &= other->arriving;
     }
     return passes;
 }
@@ -474,7 +477,8 @@ static void try_made(struct gb_queue *queue)
 }
 
 /* Whether it is of no use to try a request now: it needs more than there can be, or it must not
-   overtake `waiting` (NULL: none). */
+   overtake `waiting` (NULL: none). One whose room was arriving is tried all the same when none
+   arrives any more: it must be answered. */
 static bool is_hopeless(const struct gb_wait *wait, const struct gb_wait *waiting)
 {
     const struct gb_device *device = wait->device;
@@ -482,9 +486,8 @@ static bool is_hopeless(const struct gb_wait *wait, const struct gb_wait *waitin
     if (wait->waits_for != FOR_SPACE)
         return false;
     if (waiting && !lets_pass(waiting, wait->need))
-        return true;
-    /* A request whose room was arriving is tried in any case: it must be answered if none came. So
-       is one that may ask users for what they have past their quotas. */
+        return !wait->arriving || waiting->arriving;
+    /* One that may ask users for what they have past their quotas is tried, too. */
     return !wait->arriving && !device->lost &&
            gb_device_lacks(device, wait->need) >
                gb_users_excess(&wait->session->server->store.users, device);

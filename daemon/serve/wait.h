@@ -125,10 +125,11 @@ int gb_wait_hold(struct gb_wait *wait, struct gb_storage *storage);
 /* Why the content of a storage that the wait holds was lost; NULL if none was. */
 const struct gb_error *gb_wait_failure(const struct gb_wait *wait);
 
-/* Whether a request that needs `bytes` of the device may be served before those that wait. If not,
-   *arriving says whether these wait for nothing but the daemon's own work. */
+/* Whether a request (`wait` NULL: a new one) that needs `bytes` of the device may be served before
+   older ones that wait for space. If not, *arriving says whether these wait for nothing but the
+   daemon's own work. */
 bool gb_waits_let_pass(const struct gb_server *server, const struct gb_device *device,
-                       uint64_t bytes, bool *arriving);
+                       const struct gb_wait *wait, uint64_t bytes, bool *arriving);
 /* Whether older requests than this one (NULL: than a new one) wait for space of the device. */
 bool gb_waits_older(const struct gb_server *server, const struct gb_device *device,
                     const struct gb_wait *wait);

@@ -303,6 +303,37 @@ TEST_WITH(test_what_is_leased_meanwhile_stays, NULL, end)
     inside_check(&inside);
 }
 
+/* A request behind an older one whose room is arriving is answered when no room has come: the older
+   one waits for a lease to end, and must not be overtaken. */
+TEST_WITH(test_a_request_behind_another_is_answered, NULL, end)
+{
+    struct peer *owner, *first, *second, *reader;
+
+    begin("host:8M", NULL);
+    owner = connect_as(1001);
+    first = connect_as(1002);
+    second = connect_as(1003);
+    reader = connect_as(1004);
+    publish(owner, "a", 4 * MIB, "0644", "spill");
+    peer_send(first, CALL("create", "\"name\":\"b\",\"wait_ms\":600000,"
+                                    "\"layout\":{\"kind\":\"bytes\",\"bytes\":8388608}"));
+    inside.work = NULL; /* all are served before the copy is done */
+    while (inside.server.waits.made == 0)
+        inside_turn(&inside);
+    peer_send(second, CALL("create", "\"name\":\"c\","
+                                     "\"layout\":{\"kind\":\"bytes\",\"bytes\":1048576}"));
+    while (inside.server.waits.made == 1)
+        inside_turn(&inside);
+    peer_send(reader, OPEN("a"));
+    while (inside.server.registry.leases.count == 0)
+        inside_turn(&inside);
+    inside.work = await_movers;
+    expect_answer(reader, "\"lease\":");
+    expect_answer(second, "older requests wait for it");
+    assert_null(peer_line(first));
+    inside_check(&inside);
+}
+
 /* A claim does not end with its connection: its process may go on writing. */
 TEST_WITH(test_a_claim_outlasts_its_connection, NULL, end)
 {
