@@ -13,11 +13,13 @@ GPUBUF_TEST_SHRINK=0 tells the first that fails as it is; to make it shorter tak
 
 import os
 import select
+import sys
 import time
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -60,6 +62,7 @@ class Machine(RuleBasedStateMachine):
     capacity = None
     predict = True
     roomy = True
+    failure = None  # the first one
 
     @initialize()
     def start(self):
@@ -389,6 +392,8 @@ class Machine(RuleBasedStateMachine):
                 if key in ("spilled", "spilled_bytes", "objects")}
 
     def teardown(self):
+        if isinstance(error := sys.exc_info()[1], Exception):
+            type(self).failure = self.failure or error
         if not hasattr(self, "model"):
             return
         try:
@@ -567,19 +572,22 @@ def run(machine, programs, steps=30):
     chosen = os.environ.get("GPUBUF_TEST_SEED")
     if chosen:
         seed(int(chosen))(machine)
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=programs,
-            stateful_step_count=steps,
-            derandomize=not chosen,
-            database=None,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            print_blob=False,
-            phases=[Phase.generate, *([Phase.shrink] if SHRINK else [])],
-        ),
-    )
+    try:
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                max_examples=programs,
+                stateful_step_count=steps,
+                derandomize=not chosen,
+                database=None,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+                print_blob=False,
+                phases=[Phase.generate, *([Phase.shrink] if SHRINK else [])],
+            ),
+        )
+    except Flaky as flaky:  # the program went well when it was played again
+        raise flaky from machine.failure
 
 
 @pytest.fixture
