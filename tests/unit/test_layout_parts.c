@@ -22,6 +22,24 @@ TEST(test_measure_overflow)
     assert_int_equal(total, (UINT64_C(1) << 52) - 1);
 }
 
+/* Buffers begin at multiples of 256 bytes, and a mask is padded to one of 64. */
+TEST(test_measure_places_each)
+{
+    struct gb_layout layout = read_good(TABLE "{\"name\":\"a\",\"dtype\":\"utf8\",\"length\":4,"
+                                              "\"mask\":{\"bytes\":65},\"data\":{\"bytes\":3}}]}",
+                                        CREATE);
+    const struct gb_column *column = &layout.column.children[0];
+    struct gb_error error;
+    uint64_t total;
+
+    assert_int_equal(gb_layout_measure(&layout, &total, &error), 0);
+    assert_int_equal(column->mask.bytes, 128);
+    assert_int_equal(column->mask.offset, 0);
+    assert_int_equal(column->offsets.offset, 256);
+    assert_int_equal(column->data.offset, 512);
+    assert_int_equal(total, 515);
+}
+
 TEST(test_check_handles)
 {
     static const char text[] = TABLE "{\"name\":\"a\",\"dtype\":\"list\",\"length\":4,"

@@ -233,6 +233,26 @@ TEST_WITH(test_writer_rings_in_vain, set_up, tear_down)
     }
 }
 
+/* No frame that a reader holds is written over, nor the newest, which others are about to claim. */
+TEST_WITH(test_slots_that_are_not_taken, set_up, tear_down)
+{
+    struct gb_ring_writer writer;
+    struct gb_ring_reader reader;
+    struct gb_ring_frame held[2];
+
+    reader_joins(0, 2, 0);
+    join_writer(&writer, 3);
+    join_reader(&reader, 0, 3, false, false);
+    for (unsigned i = 0; i < 2; i++) {
+        put(&writer);
+        assert_int_equal(gb_ring_read(&reader, &held[i]), 0);
+    }
+    put(&writer);
+    assert_int_equal(take(&writer), GB_RING_NONE);
+    gb_ring_done(&reader, held[1].slot);
+    assert_int_equal(take(&writer), held[1].slot);
+}
+
 /* ---- threads that sleep where readers do ---- */
 
 #define CROWD 100

@@ -334,6 +334,20 @@ TEST_WITH(test_a_request_behind_another_is_answered, NULL, end)
     inside_check(&inside);
 }
 
+/* A file occupies its header too, so one of just the bytes that are free has no room. */
+TEST_WITH(test_a_tier_gives_no_more_than_it_has, NULL, end)
+{
+    const struct gb_tier *tier = &inside.server.spill.tiers[GB_TIER_DISK];
+    struct peer *owner;
+
+    begin("host:128M", NULL);
+    owner = connect_as(1001);
+    publish(owner, "a", 32 * MIB, "0600", "spill");
+    expect(owner, CALL("move", "\"name\":\"a\""), "\"result\":{}");
+    publish(owner, "b", gb_tier_free_bytes(tier), "0600", "spill");
+    expect(owner, CALL("move", "\"name\":\"b\""), "no_space");
+}
+
 /* A claim does not end with its connection: its process may go on writing. */
 TEST_WITH(test_a_claim_outlasts_its_connection, NULL, end)
 {
