@@ -87,8 +87,13 @@ test('what is on a GPU, as classes of @rapidsai', { skip: skip || (arrow ? false
     const host = await c.open('rapids/host')
     await refuse(rapids.toBuffer(host, cuda))
     await refuse(rapids.toSeries(host, cudf))
+    const aborted = { signal: AbortSignal.abort(new Error('mine')) }
+    const ends = await Promise.all([array.ready(aborted), array.toHost(aborted), array.ipcHandle(aborted), table.batches(1, aborted).next(),
+      rapids.toBuffer(array, cuda, aborted), rapids.toSeries(table.column('n'), cudf, aborted),
+      rapids.toDataFrame(table, cudf, ['n'], aborted), rapids.putBuffer(c, 'rapids/not', buffer, cuda, aborted)]
+      .map(call => call.then(() => 'it did not', error => error.message)))
     const chars = ({ data, children: [offsets, chars] }) => chars?.data ?? data
-    print({ buffer: [buffer.constructor.name, buffer.length, BigInt(buffer.buffer.ptr) === array.deviceData.ptr],
+    print({ ends, buffer: [buffer.constructor.name, buffer.length, BigInt(buffer.buffer.ptr) === array.deviceData.ptr],
       part: [part.constructor.name, part.length, part.byteOffset], refused, names: frame.names,
       types: frame.names.map(name => frame.get(name).type.constructor.name), nulls: frame.names.map(name => frame.get(name)._col.nullCount),
       text: [text.length, chars(text).byteLength, text.mask.ptr === Number(table.column('s').deviceMask.ptr), text.children[0].length,
@@ -100,6 +105,7 @@ test('what is on a GPU, as classes of @rapidsai', { skip: skip || (arrow ? false
       copies: cuda.copies.map(({ to, from, bytes }) => [to === Number(copy.deviceData.ptr), from === Number(array.deviceData.ptr), bytes]) })
     for (const one of [table, array, kinds, copy, host]) one.release()`)
   assert.deepEqual(got, {
+    ends: Array(8).fill('mine'),
     buffer: ['Float64Buffer', 3, true],
     part: ['Int32Buffer', 2, 4],
     refused: Array(5).fill('unsupported'),

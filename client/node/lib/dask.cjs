@@ -15,7 +15,7 @@ const LOCK_MS = 30_000 // how long, at most, one writer locks a name's manifests
 const PEER_MS = 60_000 // how long gpubufd-peer has to bring a partition
 const PUBLICATION = /\/(dask-[0-9a-f]{16})\/[^/]+$/
 
-const small = client => client.stats().then(({ devices }) => devices.some(({ id }) => id === 'host') ? 'host' : undefined)
+const small = (client, signal) => client.stats({ signal }).then(({ devices }) => devices.some(({ id }) => id === 'host') ? 'host' : undefined)
 
 async function readManifest (client, name, options) {
   const object = await client.open(name, options)
@@ -32,7 +32,7 @@ async function readManifest (client, name, options) {
 }
 
 /** The manifest, or undefined if the name has none. */
-const manifestOf = (client, name) => readManifest(client, name).catch(error => {
+const manifestOf = (client, name, signal) => readManifest(client, name, { signal }).catch(error => {
   if (error instanceof classes.NotFoundError) return undefined
   throw error
 })
@@ -126,7 +126,7 @@ async function getDataset (client, name, options) {
     const manifest = await readManifest(client, name, { timeout, signal })
     try {
       const lease = await client.open(`${name}/${manifest.publication}/lease`, { signal })
-      const now = await manifestOf(client, name)
+      const now = await manifestOf(client, name, signal)
       if (now?.publication === manifest.publication) return new Dataset(client, manifest, lease)
       lease.release()
       throw fromKind('stale', `"${name}" has been replaced or deleted`)
@@ -225,7 +225,7 @@ async function publishDataset (client, name, tables, options) {
   if (!replace && await client.has(name, { signal })) throw fromKind('exists', `"${name}" is published already: pass replace: true`)
   const publication = `dask-${randomBytes(8).toString('hex')}`
   const below = part => `${name}/${publication}/${part}`
-  const near = await small(client)
+  const near = await small(client, signal)
   const own = { mode, device: near, replace: true, evict: 'keep', signal }
   const lease = await client.create(below('lease'), { kind: 'array', dtype: 'uint8', shape: [1] }, own)
   const opened = []
@@ -257,7 +257,7 @@ async function publishDataset (client, name, tables, options) {
       index: { range: [0, 0, 1], label: null }, partitions
     }
     await locked(client, name, near, signal, async () => {
-      const before = await manifestOf(client, name)
+      const before = await manifestOf(client, name, signal)
       if (before && !replace) throw fromKind('exists', `"${name}" is published already: pass replace: true`)
       manifest.generation = (before?.generation ?? 0) + 1
       await client.put(name, Buffer.from(JSON.stringify(manifest)), { ...own, replace, as: 'bytes' })

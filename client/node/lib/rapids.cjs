@@ -3,6 +3,7 @@
 // so that this package does not depend on them. Their addons accept as memory an object with numbers `ptr` and `byteLength`.
 
 const { classes } = require('./errors.cjs')
+const { optionsOf } = require('./requests.cjs')
 const { parseDtype, dtypeOf, bitBytes, MASK } = require('./dtypes.cjs')
 
 const BUFFERS = {
@@ -46,14 +47,15 @@ function memory (buffer) {
  * A typed array of @rapidsai/cuda (`Float64Buffer` …) over an array or a column without nulls: no copy is made. It is
  * for reading, and keeps the object from being collected; release() ends the lease all the same.
  */
-async function toBuffer (object, cuda) {
+async function toBuffer (object, cuda, options) {
+  const { signal } = optionsOf(options, ['signal'])
   const { dtype, length } = object
   const Buffer = cuda[BUFFERS[dtype]]
   const place = memory(object.deviceData)
   if (!place) throw unsupported(`"${object.name}" is not on a GPU`)
   if (!Buffer) throw unsupported(`@rapidsai/cuda has no array of ${dtype ?? object.kind}`)
   if (object.deviceMask) throw unsupported(`"${object.name}" has nulls, which a typed array lacks: use toSeries()`)
-  await object.ready()
+  await object.ready({ signal })
   const at = object.kind === 'column' ? object.deviceDescriptor().offset * Buffer.BYTES_PER_ELEMENT : 0
   const count = object.kind === 'column' ? length : place.byteLength / Buffer.BYTES_PER_ELEMENT
   object._keep(place)
@@ -71,7 +73,7 @@ async function putBuffer (client, name, view, cuda, options) {
   const made = await client.create(name, layout, { device: view.buffer.uuid ?? `cuda:${view.buffer.device ?? 0}`, ...options })
   try {
     if (view.length > 0) new cuda[BUFFERS[dtype]](memory(made.deviceData)).copyFrom(view)
-    return await made.seal({ stream: 0n }) // the copy is in the default stream, and may not be done
+    return await made.seal({ stream: 0n, signal: options?.signal }) // the copy is in the default stream, and may not be done
   } finally {
     made.release({ stream: 0n })
   }
@@ -81,10 +83,10 @@ async function putBuffer (client, name, view, cuda, options) {
  * The number of nulls. The daemon does not know that of a slice, and 26.4 would count from the first bit of the mask on,
  * whatever the offset: then it is counted here, from a copy of the bits.
  */
-async function countNulls (column) {
+async function countNulls (column, signal) {
   const { nullCount, offset, length } = column
   if (nullCount >= 0) return nullCount
-  const bits = await column._read(MASK, Uint8Array, offset >>> 3, bitBytes(offset, length))
+  const bits = await column._read(MASK, Uint8Array, offset >>> 3, bitBytes(offset, length), signal)
   const first = offset % 8
   let valid = 0
   for (let i = first; i < first + length; i++) valid += bits[i >>> 3] >>> (i & 7) & 1
@@ -114,12 +116,12 @@ function textOf (cudf, column, props) {
 }
 
 /** Categories: codes of the type that the module wants, which has changed, and the values. */
-async function categoriesOf (cudf, column, path) {
+async function categoriesOf (cudf, column, path, signal) {
   const [indices, values] = column.children
   try {
-    const categories = await columnOf(cudf, values, path)
+    const categories = await columnOf(cudf, values, path, signal)
     const type = new cudf.Categorical(categories.type)
-    const codes = (await columnOf(cudf, indices, path)).cast(type.indices)
+    const codes = (await columnOf(cudf, indices, path, signal)).cast(type.indices)
     const props = { length: column.length, nullMask: codes.mask, nullCount: codes.nullCount }
     return new cudf.Column({ ...props, type, children: [codes, categories] })
   } finally {
@@ -129,11 +131,11 @@ async function categoriesOf (cudf, column, path) {
 }
 
 /** A column of libcudf, which copies the buffers on the GPU. */
-async function columnOf (cudf, column, path) {
+async function columnOf (cudf, column, path, signal) {
   const { dtype, offset, length } = column
   const { name, unit } = parseDtype(dtype)
-  if (name === 'dictionary') return categoriesOf(cudf, column, path)
-  const props = { offset, length, nullMask: memory(column.deviceMask), nullCount: await countNulls(column) }
+  if (name === 'dictionary') return categoriesOf(cudf, column, path, signal)
+  const props = { offset, length, nullMask: memory(column.deviceMask), nullCount: await countNulls(column, signal) }
   if (name === 'utf8') return textOf(cudf, column, props)
   const type = TYPES[name] ?? (name === 'timestamp' ? UNITS[unit] : undefined)
   if (type) return new cudf.Column({ ...props, type: new cudf[type](), data: memory(column.deviceData) })
@@ -142,19 +144,20 @@ async function columnOf (cudf, column, path) {
 }
 
 /** A Series of @rapidsai/cudf with the column's content, which it copies on the GPU. */
-async function toSeries (column, cudf) {
+async function toSeries (column, cudf, options) {
+  const { signal } = optionsOf(options, ['signal'])
   if (column.device === 'host') throw unsupported(`"${column.name}" is not on a GPU`)
-  await column.ready()
-  return cudf.Series.new(await columnOf(cudf, column, column.columnName ?? column.name))
+  await column.ready({ signal })
+  return cudf.Series.new(await columnOf(cudf, column, column.columnName ?? column.name, signal))
 }
 
 /** A DataFrame of @rapidsai/cudf with the table's columns, or those that are named. */
-async function toDataFrame (table, cudf, names = table.columnNames) {
+async function toDataFrame (table, cudf, names = table.columnNames, options = undefined) {
   const series = {}
   for (const name of names) {
     const column = table.column(name)
     try {
-      series[name] = await toSeries(column, cudf)
+      series[name] = await toSeries(column, cudf, options)
     } finally {
       column.release()
     }
