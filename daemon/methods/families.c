@@ -161,6 +161,9 @@ size_t gb_server_figures(struct gb_server *server, struct gb_figure *figures)
         {NULL, "gpubufd_crashes_survived_total",
          "1 after a start that found what an earlier daemon had left, as after a crash.",
          counted->crashes_survived},
+        {NULL, "gpubufd_tiers_out_of_order",
+         "1 while the daemon serves without the disk tier, whose directory cannot be used.",
+         server->spill.outage.lasts},
         {NULL, "gpubufd_sessions_turned_away_total",
          "Connections that no descriptor or no memory was left for.", counted->turned_away},
         {NULL, "gpubufd_sessions_ended_total",
@@ -269,6 +272,8 @@ static const char *method_name(const struct gb_service *service, size_t i)
     return i < service->count ? service->name(i) : "unknown";
 }
 
+/* Of errors that alerts are about there is a sample before the first one: else a rate would not see
+   that. */
 static void write_results(const struct gb_server *server, struct metrics *metrics)
 {
     const struct gb_service *service = server->service;
@@ -280,10 +285,12 @@ static void write_results(const struct gb_server *server, struct metrics *metric
         struct label name = {"method", method_name(service, i)};
 
         sample(metrics, name, (struct label){"result", "ok"}, method->done);
-        for (size_t e = 0; e < GB_METRICS_ERRORS; e++)
-            if (method->errors[e] > 0)
+        for (size_t e = 0; e < GB_METRICS_ERRORS; e++) {
+            int code = gb_metrics_errors[e].code;
+            if (method->errors[e] > 0 || code == GPUBUF_E_NO_SPACE || code == GPUBUF_E_INTERNAL)
                 sample(metrics, name, (struct label){"result", gb_metrics_errors[e].kind},
                        method->errors[e]);
+        }
     }
 }
 

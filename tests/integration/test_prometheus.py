@@ -1,8 +1,11 @@
 """Prometheus on /metrics, the alerts and the dashboard: its linter, and its tests of rules."""
 
 import json
+import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 
 import pytest
@@ -12,6 +15,7 @@ from ctl import Ctl
 from device import MIB, ROOT
 from http_client import get
 from peer import DEADLINE, Peer, RpcError, bytes_layout, wait_until
+from restarts import supervised  # noqa: F401 (a fixture)
 
 MONITORING = ROOT / "docs" / "monitoring"
 ALERTS = MONITORING / "alerts.yml"
@@ -98,6 +102,8 @@ CASES = {
          "gpubufd_restored_bytes_total" + HOST: "0+1x60"}),
     "GpubufdTierFailing": (
         {"gpubufd_tier_failures_total" + DISK: GROWS}, {"gpubufd_tier_failures_total" + DISK: FLAT}),
+    "GpubufdTierOutOfOrder": (
+        {'gpubufd_tiers_out_of_order{instance="a"}': "1x60"}, {'gpubufd_tiers_out_of_order{instance="a"}': FLAT}),
     "GpubufdLimitReached": (
         {'gpubufd_limits_reached_total{instance="a",limit="sessions"}': GROWS},
         {'gpubufd_limits_reached_total{instance="a",limit="sessions"}': FLAT}),
@@ -205,6 +211,89 @@ def test_full_tiers_are_told_before_an_object_is_refused(promtool, daemon_factor
     for (_, _, series), told in ((steps[0], []), (steps[-1], [{"labels": "{}", "value": 1}])):
         rules(promtool, tmp_path, [{"interval": "15s", "input_series": series, "promql_expr_test": [{
             "expr": 'count(ALERTS{alertname="GpubufdDeviceNearlyFull",alertstate="firing"})', "eval_time": "14m", "exp_samples": told}]}])
+
+
+class Prometheus:
+    """One that scrapes the gateway five times a second, and for which what lasts for a moment lasts long enough."""
+
+    def __init__(self, path, target):
+        written = configuration(path, target)
+        text, count = re.subn(r"for: \d+m", "for: 0s", ALERTS.read_text())
+        assert count > 5
+        (path / "now.yml").write_text(text)
+        written.write_text(written.read_text().replace(str(ALERTS), str(path / "now.yml")))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.log = open(path / "log", "w")
+        self.process = subprocess.Popen(
+            ["prometheus", f"--config.file={written}", f"--storage.tsdb.path={path}/data", f"--web.listen-address=127.0.0.1:{self.port}"],
+            stdout=self.log, stderr=self.log)
+
+    def ask(self, path):
+        try:
+            return json.loads(get(self.port, f"/api/v1/{path}").text)["data"]
+        except (OSError, ValueError):  # it begins
+            return None
+
+    def fires(self, *alerts):
+        """Waits until all of them do."""
+        def all_do():
+            assert self.process.poll() is None, self.log.name
+            told = {one["labels"]["alertname"] for one in (self.ask("alerts") or {"alerts": []})["alerts"] if one["state"] == "firing"}
+            return told >= set(alerts)
+
+        wait_until(all_do)
+
+    def sees_it_up(self):
+        wait_until(lambda: [one["value"][1] for one in (self.ask("query?query=up") or {"result": []})["result"]] == ["1"])
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+
+@pytest.mark.skipif(test_device.ON_GPU, reason="the tier is the host's only one")
+@pytest.mark.skipif(not shutil.which("prometheus"), reason="prometheus is not installed")
+def test_what_happens_to_a_daemon_sets_off_its_alert(supervised, gateway, tmp_path):
+    """By a Prometheus that scrapes it."""
+    place = tmp_path / "tier"
+    place.mkdir(mode=0o700)
+    daemon = supervised("--tier", f"disk:64M:{place}", "--limit", "user_objects=40")
+    prometheus = Prometheus(tmp_path, f"127.0.0.1:{gateway(daemon, '--http', '127.0.0.1:0').port}")
+    try:
+        prometheus.sees_it_up()
+        assert prometheus.ask("alerts") == {"alerts": []}
+        with Peer(daemon.path) as peer:
+            refused = None
+            for count in range(100):  # a user past its quota
+                try:
+                    peer.put(f"small/{count}")
+                except RpcError as error:
+                    refused = error.kind
+                    break
+            assert refused == "limit"
+            prometheus.fires("GpubufdLimitReached")
+            peer.call("delete", names=[f"small/{i}" for i in range(count)])
+            for count in range(40):  # device and tier are full, and one is refused
+                try:
+                    peer.put(f"large/{count}", bytes(8 * MIB))
+                except RpcError as error:
+                    refused = error.kind
+                    break
+            assert refused == "no_space"
+            prometheus.fires("GpubufdRefusing", "GpubufdDeviceNearlyFull")
+        place.rename(tmp_path / "elsewhere")
+        for _ in range(3):  # it begins again and again
+            daemon.crash()
+        prometheus.fires("GpubufdCrashed", "GpubufdTierOutOfOrder")
+        os.kill(daemon.child, signal.SIGSTOP)
+        prometheus.fires("GpubufdDown")
+        os.kill(daemon.child, signal.SIGCONT)
+        prometheus.sees_it_up()
+    finally:
+        prometheus.end()
 
 
 # ---- the dashboard ---------------------------------------------------------------------------
