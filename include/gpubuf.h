@@ -564,7 +564,6 @@ struct gpubuf_layout_spec {
     bool mask;                        /* place a bitmap of valid elements */
     struct gpubuf_column_spec column; /* KIND_COLUMN; KIND_TABLE: its children, length,
                                          metadata; KIND_ARRAY, KIND_BYTES: its metadata */
-    const char *const *parts;         /* KIND_BUNDLE: as gpubuf_alias_options.parts; NULL: all */
 };
 
 /* The fate of an object when memory is short and nobody holds it. DEFAULT: as the daemon was
@@ -996,9 +995,6 @@ GPUBUF_API const void *gpubuf_bundle_head(const struct gpubuf_bundle *bundle, ui
 /* NULL is fine. */
 GPUBUF_API void gpubuf_bundle_free(struct gpubuf_bundle *bundle);
 
-/* Whether the bundle has only some of the tensors in its memory (gpubuf_alias_options.parts). */
-GPUBUF_API bool gpubuf_bundle_is_part(const struct gpubuf_bundle *bundle);
-
 /* The number of arrays; array i, in the order of the manifest; and the array with a name, whose
    index goes to *i (`i` may be NULL). The last two return NULL if there is no such array. */
 GPUBUF_API size_t gpubuf_bundle_count(const struct gpubuf_bundle *bundle);
@@ -1209,11 +1205,6 @@ struct gpubuf_alias_options {
     const char *label; /* label, keep and scope are as in gpubuf_create_options */
     unsigned keep;
     enum gpubuf_scope scope;
-    const char *const *parts; /* NULL-terminated list of the bundle's tensors that the alias has:
-                                 names, or beginnings of names with a * at the end; NULL: all */
-    const char *layout_json;  /* a layout in place of the source's, where the source is bytes, a
-                                 bundle, or an array without a mask; its buffers are ranges of the
-                                 source's content, {"offset":…,"bytes":…} */
 };
 
 /* Gives a part of a sealed object a name of its own; the memory is shared. */

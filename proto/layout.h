@@ -60,10 +60,7 @@ struct gb_layout {
     enum gb_kind kind;
     uint64_t bytes;          /* bytes, bundle */
     uint64_t manifest_bytes; /* bundle: what follows the first 8 bytes; never 0, and lies inside */
-    struct gb_string *parts; /* bundle: the arrays that readers are told of (NULL: all); `blocks.*`
-                                stands for all whose names begin with `blocks.` */
-    size_t part_count;
-    unsigned ndim; /* array */
+    unsigned ndim;           /* array */
     uint64_t *shape;
     int64_t *strides; /* in bytes, from item to item; always filled in by reading */
     bool c_order;     /* the strides are those of C order and need not be written */
@@ -79,7 +76,6 @@ enum gb_layout_form {
     GB_LAYOUT_CREATE,   /* {"bytes":n}; may be left out where dtype, offset and length fix it */
     GB_LAYOUT_REGISTER, /* {"handle":i,"offset","bytes"} */
     GB_LAYOUT_REPLY,    /* {"segment":id,"offset","bytes"} */
-    GB_LAYOUT_WITHIN, /* {"offset","bytes"}, of another buffer: gb_layout_read_within; only read */
 };
 
 /*
@@ -104,12 +100,6 @@ enum gb_layout_form {
  */
 int gb_layout_read(struct gb_json value, enum gb_layout_form form, const struct gb_path *path,
                    struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error);
-
-/* Reads a layout whose buffers are ranges of `buffer`, as in REGISTER they are ranges of handles.
-   They become ranges of the buffer's segment, and must be aligned there. */
-int gb_layout_read_within(struct gb_json value, const struct gb_buffer *buffer,
-                          const struct gb_path *path, struct gb_pool *pool,
-                          struct gb_layout *layout, struct gb_error *error);
 
 /* Checks and reads a text that gb_layout_write made in form REPLY. GPUBUF_E_PARSE too. */
 int gb_layout_parse(const char *text, size_t length, const struct gb_path *path,

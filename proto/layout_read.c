@@ -15,7 +15,6 @@ static const struct gb_field bundle_fields[] = {
     GB_RAW(bytes, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
     GB_RAW(manifest_bytes, GB_FIELD_UINT, GB_FIELD_REQUIRED, 1, GB_LIMIT(integer)),
     GB_RAW(data, GB_FIELD_OBJECT, 0, 0, 0),
-    GB_RAW(parts, GB_FIELD_ARRAY, 0, 0, GB_LIMIT(columns)),
 };
 
 static const struct gb_field array_fields[] = {
@@ -112,11 +111,6 @@ static const struct gb_field reply_fields[] = {
     GB_FIELD(struct raw_buffer, bytes, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
 };
 
-static const struct gb_field within_fields[] = {
-    GB_FIELD(struct raw_buffer, offset, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-    GB_FIELD(struct raw_buffer, bytes, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-};
-
 static const struct {
     const struct gb_field *fields;
     size_t count;
@@ -124,23 +118,7 @@ static const struct {
     [GB_LAYOUT_CREATE] = {create_fields, GB_COUNT(create_fields)},
     [GB_LAYOUT_REGISTER] = {register_fields, GB_COUNT(register_fields)},
     [GB_LAYOUT_REPLY] = {reply_fields, GB_COUNT(reply_fields)},
-    [GB_LAYOUT_WITHIN] = {within_fields, GB_COUNT(within_fields)},
 };
-
-/* Turns an offset in the reader's `within` into one in that buffer's segment. */
-static int put_within(const struct gb_layout_reader *reader, const struct gb_path *path,
-                      struct raw_buffer *raw)
-{
-    const struct gb_buffer *within = reader->within;
-
-    if (raw->offset > within->bytes || raw->bytes > within->bytes - raw->offset)
-        return gb_fail_at(reader->error, path,
-                          "%llu bytes from %llu on are not inside the %llu bytes that there are",
-                          GB_ULL(raw->bytes), GB_ULL(raw->offset), GB_ULL(within->bytes));
-    raw->segment = within->segment;
-    raw->offset += within->offset;
-    return 0;
-}
 
 int gb_layout_read_buffer(struct gb_layout_reader *reader, struct gb_json value,
                           const struct gb_buffer_need *need, const struct gb_path *up,
@@ -169,11 +147,6 @@ int gb_layout_read_buffer(struct gb_layout_reader *reader, struct gb_json value,
         struct gb_path bytes = {.up = &path, .key = "bytes"};
         return gb_fail_at(reader->error, &bytes, "%llu is too small, %llu are needed",
                           GB_ULL(raw.bytes), GB_ULL(need->bytes));
-    }
-    if (reader->within) {
-        int r = put_within(reader, &path, &raw);
-        if (r < 0)
-            return r;
     }
     if (__builtin_add_overflow(raw.offset, raw.bytes, &end) || end > GB_INTEGER_MAX)
         return gb_fail_at(reader->error, &path, "it ends at 2^52 or later");
@@ -417,13 +390,6 @@ static int read_bytes(struct gb_layout_reader *reader, struct gb_json value,
                                   false};
     layout->bytes = layout->column.length = raw.bytes;
     layout->manifest_bytes = raw.manifest_bytes;
-    if (raw.parts.text) {
-        struct gb_path parts = {.up = path, .key = "parts"};
-        r = gb_json_strings(raw.parts, &parts, reader->pool, &layout->parts, &layout->part_count,
-                            reader->error);
-        if (r < 0)
-            return r;
-    }
     layout->column.dtype.type = GB_TYPE_UINT8;
     r = gb_layout_read_metadata(reader, raw.metadata, path, &layout->column);
     return r < 0 ? r : gb_layout_read_buffer(reader, raw.data, &need, path, &layout->column.data);
@@ -510,34 +476,38 @@ static int check_total(struct gb_layout *layout, const struct gb_path *path, str
     return gb_fail_at(error, path, "the buffers have 2^52 bytes or more in all");
 }
 
-static int read_layout(struct gb_layout_reader *reader, struct gb_json value,
-                       const struct gb_path *path, struct gb_layout *layout)
+int gb_layout_read(struct gb_json value, enum gb_layout_form form, const struct gb_path *path,
+                   struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error)
 {
+    struct gb_layout_reader reader = {
+        .form = form,
+        .unknown = form == GB_LAYOUT_REPLY ? GB_UNKNOWN_IGNORE : GB_UNKNOWN_REFUSE,
+        .pool = pool,
+        .error = error,
+    };
     struct gb_layout read = {.kind = GB_KIND_BYTES};
-    struct gb_error *error = reader->error;
     int r;
 
-    reader->unknown = reader->form == GB_LAYOUT_REPLY ? GB_UNKNOWN_IGNORE : GB_UNKNOWN_REFUSE;
     if (!value.text || gb_json_type(value) != GB_JSON_OBJECT)
         return gb_fail_at(error, path, "expected an object, found %s",
                           value.text ? gb_json_type_name(gb_json_type(value)) : "nothing");
-    r = read_kind(reader, value, path, &read.kind);
+    r = read_kind(&reader, value, path, &read.kind);
     if (r < 0)
         return r;
     switch (read.kind) {
     case GB_KIND_BYTES:
     case GB_KIND_BUNDLE:
-        r = read_bytes(reader, value, path, &read);
+        r = read_bytes(&reader, value, path, &read);
         break;
     case GB_KIND_ARRAY:
-        r = read_array(reader, value, path, &read);
+        r = read_array(&reader, value, path, &read);
         break;
     case GB_KIND_COLUMN:
-        reader->columns = 1;
-        r = gb_layout_read_column(reader, value, GB_PLACE_OUTERMOST, 1, path, &read.column);
+        reader.columns = 1;
+        r = gb_layout_read_column(&reader, value, GB_PLACE_OUTERMOST, 1, path, &read.column);
         break;
     case GB_KIND_TABLE:
-        r = read_table(reader, value, path, &read);
+        r = read_table(&reader, value, path, &read);
         break;
     }
     if (r == 0)
@@ -545,24 +515,6 @@ static int read_layout(struct gb_layout_reader *reader, struct gb_json value,
     if (r == 0)
         *layout = read;
     return r;
-}
-
-int gb_layout_read(struct gb_json value, enum gb_layout_form form, const struct gb_path *path,
-                   struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error)
-{
-    struct gb_layout_reader reader = {.form = form, .pool = pool, .error = error};
-
-    return read_layout(&reader, value, path, layout);
-}
-
-int gb_layout_read_within(struct gb_json value, const struct gb_buffer *buffer,
-                          const struct gb_path *path, struct gb_pool *pool,
-                          struct gb_layout *layout, struct gb_error *error)
-{
-    struct gb_layout_reader reader = {
-        .form = GB_LAYOUT_WITHIN, .within = buffer, .pool = pool, .error = error};
-
-    return read_layout(&reader, value, path, layout);
 }
 
 int gb_layout_parse(const char *text, size_t length, const struct gb_path *path,

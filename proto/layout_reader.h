@@ -18,14 +18,12 @@ struct gb_layout_reader {
     enum gb_unknown unknown;
     struct gb_pool *pool;
     struct gb_error *error;
-    const struct gb_buffer *within; /* WITHIN: the buffer that all are to lie in */
-    uint32_t columns;               /* read so far */
+    uint32_t columns; /* read so far */
 };
 
 /* A layout's or column's members as they stand in the text. */
 struct gb_raw_layout {
-    struct gb_json kind, dtype, data, mask, offsets, shape, strides, columns, children, metadata,
-        parts;
+    struct gb_json kind, dtype, data, mask, offsets, shape, strides, columns, children, metadata;
     struct gb_string name;
     uint64_t bytes, manifest_bytes, length, offset;
     int64_t null_count;

@@ -124,19 +124,6 @@ static void write_array(struct gb_writer *writer, const struct gb_layout *layout
     WRITE_BUFFER(writer, column, mask, form);
 }
 
-static void write_parts(struct gb_writer *writer, const struct gb_layout *layout)
-{
-    if (!layout->parts)
-        return;
-    GB_WRITE_LITERAL(writer, ",\"parts\":[");
-    for (size_t i = 0; i < layout->part_count; i++) {
-        if (i > 0)
-            gb_write_char(writer, ',');
-        gb_write_string(writer, layout->parts[i].text, layout->parts[i].length);
-    }
-    gb_write_char(writer, ']');
-}
-
 void gb_layout_write(struct gb_writer *writer, const struct gb_layout *layout,
                      enum gb_layout_form form)
 {
@@ -152,7 +139,6 @@ void gb_layout_write(struct gb_writer *writer, const struct gb_layout *layout,
         GB_WRITE_UINT(writer, "{\"kind\":\"bundle\",\"bytes\":", layout->bytes);
         GB_WRITE_UINT(writer, ",\"manifest_bytes\":", layout->manifest_bytes);
         WRITE_BUFFER(writer, column, data, form);
-        write_parts(writer, layout);
         break;
     case GB_KIND_ARRAY:
         GB_WRITE_LITERAL(writer, "{\"kind\":\"array\",");

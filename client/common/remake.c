@@ -180,14 +180,6 @@ bool gb_layout_spec(const struct gb_layout *layout, struct gb_pool *pool,
     };
     if (!spec_column(&layout->column, pool, &spec->column))
         return false;
-    if (layout->parts) {
-        const char **parts = gb_pool_calloc(pool, layout->part_count + 1, sizeof(*parts));
-        if (!parts)
-            return false;
-        for (size_t i = 0; i < layout->part_count; i++)
-            parts[i] = layout->parts[i].text;
-        spec->parts = parts;
-    }
     spec->dtype = spec->column.dtype;
     return true;
 }

@@ -7,12 +7,11 @@
 #include "json_print.h"
 #include "parse.h"
 
-enum { SLICE, COLUMNS, PARTS, MODE, REPLACE };
+enum { SLICE, COLUMNS, MODE, REPLACE };
 
 const struct gb_cli_option gb_alias_options[] = {
     {"slice", 's', "A:B", "only rows or elements A to B (not included)", NULL},
     {"columns", 'c', "A,B,…", "only these columns of a table, in this order", NULL},
-    {"parts", 'p', "A,B,…", "only these tensors of a bundle; all that begin with A.: 'A.*'", NULL},
     {"mode", 'm', "MODE", "who may open (4) and replace (2) it, octal (as the source)",
      "600 640 644 660 666"},
     {"replace", 'r', NULL, "take the name from an object that has it", NULL},
@@ -47,7 +46,7 @@ void gb_cmd_alias(struct gb_cli *cli, struct gb_cli_args *args)
     const char *name = args->value[0], *of = args->value[1];
     struct gb_slice_text slice;
     struct gb_error error;
-    const char **columns = NULL, **parts = NULL;
+    const char **columns = NULL;
 
     if (args->option[SLICE] && gb_parse_slice(args->option[SLICE], &slice, &error) != 0)
         gb_cli_usage(cli, "%s", error.message);
@@ -56,12 +55,9 @@ void gb_cmd_alias(struct gb_cli *cli, struct gb_cli_args *args)
         settle_slice(cli, of, &slice, &options);
     if (args->option[COLUMNS])
         options.columns = columns = gb_parse_list(args->option[COLUMNS]);
-    if (args->option[PARTS])
-        options.parts = parts = gb_parse_list(args->option[PARTS]);
     gb_cli_check(cli, gpubuf_alias(cli->client, name, of, &options), "cannot name %s after %s",
                  name, of);
     if (cli->json)
         gb_cjson_tell("{'name':%s,'of':%s}", name, of);
     free(columns);
-    free(parts);
 }

@@ -171,69 +171,7 @@ static void write_bytes(struct get *get, const char *memory, char *stage, uint64
     }
 }
 
-/* A tensor's place in the file that is written, and in the memory. */
-struct move {
-    uint64_t to, from, bytes;
-};
-
-static int compare_moves(const void *a, const void *b)
-{
-    const struct move *left = a, *right = b;
-
-    return (left->to > right->to) - (left->to < right->to);
-}
-
-/* Plans a file of some of a bundle's tensors, with a manifest of its own. */
-static struct gpubuf_bundle *plan_some(const struct get *get, const struct gpubuf_bundle *some,
-                                       struct move *moves)
-{
-    size_t count = gpubuf_bundle_count(some), pairs = 0;
-    struct gpubuf_bundle *planned;
-    const char *key, *value;
-
-    while (gpubuf_bundle_metadata_at(some, pairs, &key, &value) == 0)
-        pairs++;
-    struct gpubuf_tensor_spec *specs = gb_new(count, sizeof(*specs));
-    const char **metadata = gb_new(2 * pairs + 1, sizeof(*metadata));
-    for (size_t i = 0; i < pairs; i++)
-        gpubuf_bundle_metadata_at(some, i, &metadata[2 * i], &metadata[2 * i + 1]);
-    for (size_t i = 0; i < count; i++) {
-        const struct gpubuf_tensor *tensor = gpubuf_bundle_at(some, i);
-        specs[i] =
-            (struct gpubuf_tensor_spec){tensor->name, tensor->dtype, tensor->ndim, tensor->shape};
-    }
-    check_read(get, gpubuf_bundle_plan(specs, count, metadata, &planned));
-    for (size_t i = 0; i < count; i++) {
-        const struct gpubuf_tensor *tensor = gpubuf_bundle_at(some, i);
-        moves[i] =
-            (struct move){gpubuf_bundle_at(planned, i)->offset, tensor->offset, tensor->bytes};
-    }
-    qsort(moves, count, sizeof(*moves), compare_moves);
-    free(metadata);
-    free(specs);
-    return planned;
-}
-
-static void write_some(struct get *get, const struct gpubuf_bundle *some, const char *memory,
-                       char *stage)
-{
-    struct gpubuf_layout_spec layout;
-    size_t count = gpubuf_bundle_count(some);
-    struct move *moves = gb_new(count, sizeof(*moves));
-    struct gpubuf_bundle *planned = plan_some(get, some, moves);
-
-    gpubuf_bundle_layout(planned, &layout);
-    const void *head = gpubuf_bundle_head(planned, &get->written);
-    get->progress.total = layout.bytes;
-    fwrite(head, 1, (size_t)get->written, get->output.file);
-    for (size_t i = 0; i < count; i++)
-        write_bytes(get, memory, stage, moves[i].from, moves[i].bytes);
-    gpubuf_bundle_free(planned);
-    free(moves);
-}
-
-/* A whole bundle is written as it lies in memory, where it is a .safetensors file already; a part
-   of one gets a new manifest. */
+/* A bundle is written as it lies in memory, where it is a .safetensors file already. */
 static void get_bundle(struct get *get, enum format format)
 {
     struct gpubuf_memory memory;
@@ -247,10 +185,7 @@ static void get_bundle(struct get *get, enum format format)
     if (gpubuf_device_ordinal(get->object) >= 0)
         stage = gb_grow(NULL, BUNDLE_PIECE, 1);
     get->progress.total = memory.bytes;
-    if (bundle && gpubuf_bundle_is_part(bundle))
-        write_some(get, bundle, memory.pointer, stage);
-    else
-        write_bytes(get, memory.pointer, stage, 0, memory.bytes);
+    write_bytes(get, memory.pointer, stage, 0, memory.bytes);
     free(stage);
     gpubuf_bundle_free(bundle);
 }

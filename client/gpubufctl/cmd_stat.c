@@ -41,7 +41,6 @@ static void describe_layout(const cJSON *layout, struct gb_writer *writer)
 {
     const cJSON *columns = gb_cjson_member(layout, "columns");
     const cJSON *shape = gb_cjson_member(layout, "shape");
-    const cJSON *parts = gb_cjson_member(layout, "parts");
 
     gb_write_text(writer, gb_cjson_string_of(layout, "kind", "?"));
     if (gb_cjson_string_of(layout, "dtype", NULL))
@@ -53,8 +52,6 @@ static void describe_layout(const cJSON *layout, struct gb_writer *writer)
     if (gb_cjson_int_of(layout, "manifest_bytes", 0) > 0)
         gb_write_format(writer, ", manifest of %" PRId64 " bytes",
                         gb_cjson_int_of(layout, "manifest_bytes", 0));
-    if (parts)
-        gb_write_format(writer, ", parts of it: %d", cJSON_GetArraySize(parts));
     GB_CJSON_EACH(extent, shape)
         gb_write_format(writer, "%s%.0f", extent == shape->child ? ", shape " : " × ",
                         extent->valuedouble);

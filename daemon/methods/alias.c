@@ -9,7 +9,7 @@
 
 struct alias_params {
     struct gb_string name, of, mode, label, scope;
-    struct gb_json slice, columns, parts, layout;
+    struct gb_json slice, columns;
     uint64_t keep;
     bool replace;
 };
@@ -19,8 +19,6 @@ static const struct gb_field alias_fields[] = {
     GB_FIELD(struct alias_params, of, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_LIMIT(name_bytes)),
     GB_FIELD(struct alias_params, slice, GB_FIELD_OBJECT, 0, 0, 0),
     GB_FIELD(struct alias_params, columns, GB_FIELD_ARRAY, 0, 0, GB_LIMIT(columns)),
-    GB_FIELD(struct alias_params, parts, GB_FIELD_ARRAY, 0, 0, GB_LIMIT(columns)),
-    GB_FIELD(struct alias_params, layout, GB_FIELD_OBJECT, 0, 0, 0),
     GB_FIELD(struct alias_params, mode, GB_FIELD_STRING, 0, 0, 0),
     GB_FIELD(struct alias_params, replace, GB_FIELD_BOOL, 0, 0, 0),
     GB_TITLE_FIELDS(struct alias_params),
@@ -56,33 +54,6 @@ static int narrow_columns(struct gb_json array, struct gb_pool *pool, struct gb_
     if (r < 0)
         return r;
     return gb_layout_select(layout, names, count, GB_PARAM("columns"), pool, error);
-}
-
-/* Narrows a bundle to some of its arrays. Content and manifest stay whole: readers skip the other
-   arrays. */
-static int narrow_parts(struct gb_json array, struct gb_pool *pool, struct gb_layout *layout,
-                        struct gb_error *error)
-{
-    if (layout->kind != GB_KIND_BUNDLE)
-        return gb_fail_at(error, GB_PARAM("parts"), "only a bundle has parts");
-    if (layout->parts)
-        return gb_fail_at(error, GB_PARAM("parts"),
-                          "\"of\" has some parts of a bundle; choose among those of the bundle");
-    return gb_json_strings(array, GB_PARAM("parts"), pool, &layout->parts, &layout->part_count,
-                           error);
-}
-
-/* Reads another layout for the bytes of the source, which must be in one piece. */
-static int lay_out(struct gb_json value, struct gb_pool *pool, struct gb_layout *layout,
-                   struct gb_error *error)
-{
-    struct gb_buffer data = layout->column.data;
-
-    if (layout->kind == GB_KIND_COLUMN || layout->kind == GB_KIND_TABLE ||
-        layout->column.mask.present)
-        return gb_fail_at(error, GB_PARAM("layout"),
-                          "\"of\" has to be bytes, a bundle, or an array without a mask");
-    return gb_layout_read_within(value, &data, GB_PARAM("layout"), pool, layout, error);
 }
 
 /* The state of making an alias. */
@@ -128,10 +99,6 @@ static int narrow(const struct alias_params *params, struct aliasing *aliasing,
         r = narrow_columns(params->columns, pool, layout, error);
     if (r == 0 && params->slice.text)
         r = narrow_rows(params->slice, pool, layout, error);
-    if (r == 0 && params->layout.text)
-        r = lay_out(params->layout, pool, layout, error);
-    if (r == 0 && params->parts.text)
-        r = narrow_parts(params->parts, pool, layout, error);
     gb_writer_reset(text);
     if (r == 0)
         gb_layout_write(text, layout, GB_LAYOUT_REPLY);

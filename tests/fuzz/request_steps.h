@@ -77,9 +77,6 @@ static const char *const templates[] = {
     SAY("alias", "'name':'@','of':'@','slice':{'offset':#,'length':#}"),
     SAY("alias", "'name':'@','of':'@/@','columns':['@','t'],'replace':true"),
     SAY("alias", "'name':'@','of':'@','replace':true,'keep':#,'label':'@'"),
-    SAY("alias", "'name':'@','of':'@','parts':['@','t*']"),
-    SAY("alias", "'name':'@','of':'@','layout':{'kind':'bytes','bytes':#,"
-                 "'data':{'offset':#,'bytes':#}}"),
     SAY("delete", "'name':'@'"),
     SAY("delete", "'name':'@','version':#"),
     SAY("delete", "'names':['@','@']"),

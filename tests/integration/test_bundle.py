@@ -106,16 +106,15 @@ def test_it_outlives_the_daemon(supervised):
     peer = daemon.connect()
     version = publish(peer, "model")
     peer.call("alias", name="other", of="model")
-    peer.call("alias", name="some", of="model", parts=["layers.0.*", 'ни"\n'])
     memory_of(peer, "mine")
     peer.create("unsealed", layout_of(FILE), FILE)
     before = {name: peer.call("stat", name=name)["object"]["layout"] for name in peer.names()}
     for _ in range(2):
         daemon.crash()
         peer = daemon.connect()
-        assert peer.names() == ["mine", "model", "other", "some"]
+        assert peer.names() == ["mine", "model", "other"]
         assert {name: peer.call("stat", name=name)["object"]["layout"] for name in peer.names()} == before
-        assert [peer.open_object(name).read() for name in peer.names()] == [FILE] * 4
+        assert [peer.open_object(name).read() for name in peer.names()] == [FILE] * 3
         assert peer.open_object("model").version == version
 
 
@@ -152,81 +151,6 @@ def test_one_place_in_the_order(start):
     assert tiered.tier_of("model") == BELOW
     with tiered.daemon.connect() as reader:
         assert reader.open_object("model").read() == content
-
-
-# ---- parts, and ranges as something else ---------------------------------------------------------
-
-SOME = ["layers.0.weight", "none*"]
-
-
-@pytest.mark.on_gpus
-def test_ranges_as_something_else(daemon, peer):
-    """An array of a bundle by itself, and a bundle in an array."""
-    pool = bytes(64) + FILE + bytes(7)
-    peer.create_object("pool", {"kind": "array", "dtype": "uint8", "shape": [len(pool)]}, pool)
-    place = {"offset": 64, "bytes": len(FILE)}
-    peer.call("alias", name="model", of="pool", layout={**layout_of(FILE), "data": place})
-    assert daemon.connect().open_object("model").read() == FILE
-    start = FILE.index(MODEL["layers.0.weight"][2])
-    layout = {"kind": "array", "dtype": "bfloat16", "shape": [64, 100], "data": {"offset": start, "bytes": 12800}}
-    peer.call("alias", name="weight", of="model", layout=layout)
-    peer.call("delete", names=["pool", "model"])
-    opened = daemon.connect().open_object("weight")
-    assert opened.read() == MODEL["layers.0.weight"][2] and opened.layout["shape"] == [64, 100]
-    peer.call("alias", name="row", of="weight", slice={"offset": 1, "length": 1},
-              layout={"kind": "bytes", "bytes": 199, "data": {"offset": 1, "bytes": 199}})
-    assert daemon.connect().open_object("row").read() == MODEL["layers.0.weight"][2][201:400]
-
-
-def test_parts(daemon, peer):
-    publish(peer, "model")
-    version = peer.call("alias", name="some", of="model", parts=SOME)["version"]
-    peer.call("alias", name="again", of="some")
-    for name in ("some", "again"):
-        opened = daemon.connect().open_object(name)
-        assert opened.layout["parts"] == SOME and opened.read() == FILE
-        assert {**opened.layout, "parts": 0} == {**peer.open_object("model").layout, "parts": 0}
-    assert peer.call("stat", name="some")["object"]["version"] == version
-    assert peer.call("stat", why=True, name="model")["aliases"] == ["some", "again"]
-    peer.call("alias", name="some", of="model", parts=[], replace=True)
-    assert peer.call("stat", name="some")["object"]["layout"]["parts"] == []
-
-
-@pytest.mark.parametrize("params, sentence", [
-    ({"of": "bytes", "parts": ["a"]}, "only a bundle has parts"),
-    ({"of": "some", "parts": ["none"]}, "choose among those of the bundle"),
-    ({"of": "model", "parts": ["a", 1]}, "params.parts[1]"),
-    ({"of": "model", "parts": ["a"] * 4097}, "params.parts"),
-])
-def test_parts_that_are_refused(shared_peer, params, sentence):
-    publish(shared_peer, "model")
-    shared_peer.create_object("bytes", bytes_layout(4), b"1234")
-    shared_peer.call("alias", name="some", of="model", parts=SOME)
-    error = shared_peer.error("invalid", "alias", name="x", **params)
-    shared_peer.delete(["model", "bytes", "some"])
-    assert sentence in error.message
-
-
-@pytest.mark.parametrize("of, data, sentence", [
-    ("bytes", {"offset": 8, "bytes": 9}, "params.layout.data: 9 bytes from 8 on are not inside the 16 bytes"),
-    ("bytes", {"offset": 17, "bytes": 8}, "are not inside"),
-    ("bytes", {"offset": (1 << 52) - 1, "bytes": 8}, "are not inside"),
-    ("bytes", {"bytes": 8}, "params.layout.data.offset: missing"),
-    ("bytes", {"offset": 0, "bytes": 8, "segment": 1}, "params.layout.data.segment"),
-    ("bytes", {"offset": 4, "bytes": 8}, "is not a multiple of 8"),
-    ("bytes", {"offset": 0, "bytes": 7}, "too small"),
-    ("masked", {"offset": 0, "bytes": 8}, "without a mask"),
-    ("table", {"offset": 0, "bytes": 8}, "without a mask"),
-])
-def test_layouts_of_aliases_that_are_refused(shared_peer, of, data, sentence):
-    shared_peer.create_object("bytes", bytes_layout(16), bytes(16))
-    masked = {"kind": "array", "dtype": "int64", "shape": [2], "mask": {}}
-    shared_peer.create_object("masked", masked, {"data": bytes(16), "mask": b"\3"})
-    shared_peer.create_object("table", table(2, a={"dtype": "int64"}), {"columns[0].data": bytes(16)})
-    layout = {"kind": "array", "dtype": "int64", "shape": [1], "data": data}
-    error = shared_peer.error("invalid", "alias", name="x", of=of, layout=layout)
-    shared_peer.delete(["bytes", "masked", "table"])
-    assert sentence in error.message
 
 
 # ---- the command line --------------------------------------------------------------------------
@@ -279,21 +203,6 @@ def test_one_array(shown):
         assert shown("get", "model", "--column", "bias", "-f", "csv") == "0,1\n1.0,2.0\n3.0,4.0\n"
         assert shown.json("show", "model", "--column", "bias")["dtype"] == "float32"
     assert "cannot be sliced" in shown.fails(FAILED, "show", "model", "--slice", ":8")
-
-
-def test_some_arrays(shown, tmp_path):
-    shown("alias", "some", "model", "--parts", "layers.0.sc*,bias")
-    lines = [line.split()[0] for line in shown("show", "some").splitlines() if line]
-    assert "layers.0.scale" in lines and "bias" in lines and "none" not in lines and "layers.0.weight" not in lines
-    assert "parts of it: 2" in shown("stat", "some")
-    shown("get", "some", "-o", tmp_path / "some.safetensors")
-    found, metadata = read((tmp_path / "some.safetensors").read_bytes())
-    assert found == {"layers.0.scale": MODEL["layers.0.scale"],
-                     "bias": ("F32", (2, 2), struct.pack("<4f", 1, 2, 3, 4))}
-    assert metadata == {"format": "pt", "step": "42"}
-    shown("alias", "wrong", "model", "--parts", "layers.1.*")
-    assert 'there is no tensor "layers.1.*"' in shown.fails(FAILED, "show", "wrong")
-    shown("rm", "some", "wrong")
 
 
 def test_show_what_is_no_manifest(ctl, shared_peer):

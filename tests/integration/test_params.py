@@ -34,7 +34,6 @@ GOOD = {
                  "replace": True, "ttl_ms": 1000000, "evict": "keep",
                  "wait_ms": 1, **REGISTERED},
     "alias": {"name": "another", "of": "there", "slice": {"offset": 0, "length": 1},
-              "layout": {"kind": "bytes", "bytes": 1, "data": {"offset": 0, "bytes": 1}},
               "mode": "0600", "replace": True},
     "cache": {"leases": [], "used": True},
     "join": {"lease": "STREAM", "hold": 1, "lag": 2, "since": 0},

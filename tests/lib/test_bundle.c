@@ -359,43 +359,6 @@ static void check_names(const char *name, const char *const *names, size_t count
     gpubuf_bundle_free(bundle);
 }
 
-/* Of an alias with parts readers are told of these, in the order of the manifest. */
-COUNTED(test_parts)
-{
-    static const char *const names[] = {"bias", "none", "scale"};
-    const char *const parts[] = {"s*", "scale", "bias", "non*", NULL}, *const none[] = {NULL};
-    const char *const wrong[] = {"bias", "weigh", NULL};
-    struct gpubuf_alias_options options = {.size = sizeof(options), .replace = true};
-    struct gpubuf_create_options creating = {.size = sizeof(creating), .replace = true};
-    struct gpubuf_bundle *planned = plan(), *bundle;
-    struct gpubuf_layout_spec layout;
-    struct gpubuf_object *object;
-    publish("model");
-    options.parts = parts;
-    ok(client, gpubuf_alias(client, "some", "model", &options));
-    check_names("some", names, COUNT(names));
-    options.parts = none;
-    ok(client, gpubuf_alias(client, "nothing", "model", &options));
-    check_names("nothing", names, 0);
-    options.parts = wrong;
-    ok(client, gpubuf_alias(client, "wrong", "model", &options));
-    ok(client, gpubuf_open(client, "wrong", NULL, &object));
-    fails(client, GPUBUF_E_INVALID, gpubuf_bundle_open(object, &bundle));
-    assert_string_equal(gpubuf_errmsg(client), "wrong: there is no tensor \"weigh\"");
-    gpubuf_release(object);
-    options.parts = (const char *const[]){"\xff", NULL};
-    fails(client, GPUBUF_E_INVALID, gpubuf_alias(client, "wrong", "model", &options));
-
-    gpubuf_bundle_layout(planned, &layout);
-    layout.parts = parts;
-    ok(client, gpubuf_create(client, "copy", &layout, &creating, &object));
-    gpubuf_release(object);
-    gpubuf_bundle_free(planned);
-    for (size_t i = 0; i < 4; i++)
-        ok(client,
-           gpubuf_delete(client, (const char *const[]){"model", "some", "nothing", "wrong"}[i]));
-}
-
 /* Memory that was allocated from piece by piece, and is a bundle in the end. */
 COUNTED(test_gaps)
 {
@@ -406,29 +369,25 @@ COUNTED(test_gaps)
         "\"none\":{\"dtype\":\"BF16\",\"shape\":[0,2],\"data_offsets\":[8,8]},"
         "\"scale\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[8,16]},"
         "\"__gap__1\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[16,18]}}      ";
-    enum { SPARE = 5, HEAD = sizeof(manifest) - 1, BYTES = 8 + HEAD + 18 };
+    enum { HEAD = sizeof(manifest) - 1, BYTES = 8 + HEAD + 18 };
     const struct gpubuf_tensor_spec gap = {"__gap__0", "uint8", 1, bias_shape};
-    struct gpubuf_alias_options options = {.size = sizeof(options)};
+    const struct gpubuf_layout_spec layout = {
+        .kind = GPUBUF_KIND_BUNDLE, .bytes = BYTES, .manifest_bytes = HEAD};
     struct gpubuf_bundle *bundle;
-    char content[8 * SPARE + BYTES] = {0}, layout[256], *at = content + 8 * SPARE;
-    at[0] = (char)(HEAD & 0xff);
-    at[1] = (char)(HEAD >> 8);
+    struct gpubuf_object *object;
+    struct gpubuf_memory memory;
+    ok(client, gpubuf_create(client, "gaps", &layout, NULL, &object));
+    ok(client, gpubuf_memory(object, GPUBUF_DATA, &memory));
+    unsigned char *at = memory.pointer;
+    at[0] = (unsigned char)(HEAD & 0xff);
+    at[1] = (unsigned char)(HEAD >> 8);
     memcpy(at + 8, manifest, HEAD);
     memcpy(at + 8 + HEAD + 3, "12345scale678", 13);
-    ok(client, gpubuf_put_bytes(client, "pool", content, sizeof(content), NULL));
-    snprintf(layout, sizeof(layout),
-             "{\"kind\":\"bundle\",\n\"bytes\":%d,\"manifest_bytes\":%d,"
-             "\"data\":{\"offset\":%d,\"bytes\":%d}}",
-             (int)BYTES, (int)HEAD, 8 * (int)SPARE, (int)BYTES);
-    options.layout_json = layout;
-    ok(client, gpubuf_alias(client, "model", "pool", &options));
-    check_names("model", names, COUNT(names));
-    options.layout_json = "{";
-    fails(client, GPUBUF_E_INVALID, gpubuf_alias(client, "odd", "pool", &options));
-    assert_non_null(strstr(gpubuf_errmsg(client), "layout_json: "));
+    ok(client, gpubuf_seal(object, NULL));
+    gpubuf_release(object);
+    check_names("gaps", names, COUNT(names));
     fails(NULL, GPUBUF_E_INVALID, gpubuf_bundle_plan(&gap, 1, NULL, &bundle));
-    ok(client, gpubuf_delete(client, "pool"));
-    ok(client, gpubuf_delete(client, "model"));
+    ok(client, gpubuf_delete(client, "gaps"));
 }
 
 RUN_TESTS(connect_group, disconnect_group)

@@ -191,27 +191,3 @@ def test_on_a_gpu(gpu_run):
         client.put_bundle("p", client["o"], device="host")
         assert client["p"]["more"].tolist() == [0, 0]
     """)
-
-
-def test_some_tensors(client):
-    client.put_bundle("m", TENSORS, {"format": "np"})
-    client.alias("some", "m", parts=["s*", "w", "empty"])
-    some = client["some"]
-    expected = {name: array for name, array in TENSORS.items() if name in ("w", "empty") or name.startswith("s")}
-    same(some.to_numpy(), expected)
-    assert "mask" not in some and some.nbytes == sum(np.asarray(array).nbytes for array in expected.values())
-    with pytest.raises(TypeError, match="put_bundle"):
-        client.put("copy", some)
-    client.put_bundle("copy", some, some.metadata)
-    assert client.stat("copy").bytes < client.stat("m").bytes
-    same(client["copy"].to_numpy(), expected)
-    assert client["copy"].metadata == {"format": "np"}
-
-
-def test_bytes_as_a_bundle(client):
-    client.put_bundle("m", TENSORS)
-    client.put("file", bytes(client["m"]._buffer(0).to_numpy()))
-    size = client.stat("file").bytes
-    layout = {**client.call("stat", {"name": "m"})["object"]["layout"], "data": {"offset": 0, "bytes": size}}
-    client.call("alias", {"name": "again", "of": "file", "layout": layout})
-    same(client["again"].to_numpy(), TENSORS)

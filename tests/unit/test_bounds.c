@@ -74,22 +74,6 @@ ASK_ITEMS(ask_alias_of_columns, "alias",
           "\"name\":\"made\",\"of\":\"wide\",\"replace\":true,\"columns\":[", "\"column %04d\"",
           COLUMNS, "]")
 
-static void prepare_bundle(void)
-{
-    make_object(&asker, "bundle", "{\"kind\":\"bundle\",\"bytes\":4096,\"manifest_bytes\":9}");
-}
-
-ASK_ITEMS(ask_alias_of_parts, "alias",
-          "\"name\":\"made\",\"of\":\"bundle\",\"replace\":true,\"parts\":[",
-          "\"model.layers.%04d.mlp.experts.0000.down_proj.weight\"", COLUMNS, "]")
-
-ASK_ITEMS(ask_alias_with_layout, "alias",
-          "\"name\":\"made\",\"of\":\"bundle\",\"replace\":true,\"layout\":{\"kind\":\"table\","
-          "\"length\":1,\"columns\":[",
-          "{\"name\":\"column %04d\",\"dtype\":\"uint8\",\"length\":1,\"data\":{\"offset\":%d,"
-          "\"bytes\":1}}",
-          COLUMNS, "]}")
-
 ASK(ask_open, "open", "\"name\":\"wide\"")
 
 #define ASK_NAMES(function, method, name)                                                          \
@@ -549,9 +533,6 @@ static const struct ask asks[] = {
     {"register, 4096 columns", NULL, ask_register, NULL, "\"version\":"},
     {"alias of 4096 columns", NULL, ask_alias, NULL, "\"version\":"},
     {"alias, 4096 names", NULL, ask_alias_of_columns, NULL, "\"version\":"},
-    {"alias, 4096 parts", prepare_bundle, ask_alias_of_parts, NULL, "\"version\":"},
-    {"alias, a layout of 4096 columns", prepare_bundle, ask_alias_with_layout, NULL,
-     "\"version\":"},
     {"open, 4096 columns", NULL, ask_open, NULL, "\"lease\":"},
     {"open, names", NULL, ask_open_names, NULL, "\"objects\":"},
     {"open, names of nothing", NULL, ask_open_nothing, NULL, "\"objects\":"},

@@ -543,7 +543,7 @@ int gb_manifest_read(const char *text, uint64_t length, uint64_t bytes,
     if (r == 0)
         r = check_places(&reading);
     if (r == 0)
-        r = gb_manifest_select(&made, NULL, 0, error);
+        r = gb_manifest_forget_gaps(&made, error);
     gb_pool_end(&reading.texts);
     if (r < 0) {
         gb_manifest_end(&made);

@@ -50,13 +50,8 @@ struct gb_manifest {
 int gb_manifest_read(const char *text, uint64_t length, uint64_t bytes,
                      struct gb_manifest *manifest, struct gb_error *error);
 
-/*
- * Forgets all tensors but the parts of a layout. A part is a name, or, with a * at its end, the
- * beginning of names. `parts` NULL: forgets the gaps. GPUBUF_E_INVALID: no tensor has such a name;
- * GPUBUF_E_NO_MEMORY. A failure leaves the manifest as it was.
- */
-int gb_manifest_select(struct gb_manifest *manifest, const struct gb_string *parts, size_t count,
-                       struct gb_error *error);
+/* Forgets the tensors that only mark padding. GPUBUF_E_NO_MEMORY leaves the manifest as it was. */
+int gb_manifest_forget_gaps(struct gb_manifest *manifest, struct gb_error *error);
 
 /*
  * Writes the first bytes of a bundle, the manifest with its length in front, to `head`, which is

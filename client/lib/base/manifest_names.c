@@ -27,11 +27,6 @@ static int compare_named(const void *a, const void *b)
     return strcmp(left->name, right->name);
 }
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(((const struct gb_named *)a)->name, ((const struct gb_named *)b)->name);
-}
-
 long gb_manifest_find(const struct gb_named *names, size_t count, const char *name)
 {
     struct gb_named key = {.hash = hash_of(name), .name = name};
@@ -89,58 +84,6 @@ int gb_manifest_sort(struct gb_named *names, size_t count, const char *what, str
     return 0;
 }
 
-/* The index of the first name, in the order of names, that is not before `text`. As many bytes are
-   compared as the text has. */
-static size_t first_from(const struct gb_named *names, size_t count, const char *text,
-                         size_t length)
-{
-    size_t low = 0, high = count;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (strncmp(names[middle].name, text, length) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* Marks the tensors of a part, and returns their number. `names` is in the order of names. */
-static size_t mark(const struct gb_named *names, size_t count, struct gb_string part, bool *marks)
-{
-    bool whole = part.length == 0 || part.text[part.length - 1] != '*';
-    size_t length = part.length - !whole, marked = 0;
-
-    for (size_t i = first_from(names, count, part.text, length);
-         i < count && strncmp(names[i].name, part.text, length) == 0; i++) {
-        if (whole && names[i].name[length]) /* a longer one: equal ones come first */
-            break;
-        marks[names[i].i] = true;
-        marked++;
-    }
-    return marked;
-}
-
-static int mark_parts(const struct gb_manifest *manifest, const struct gb_string *parts,
-                      size_t count, bool *marks, struct gb_error *error)
-{
-    size_t tensors = manifest->tensor_count;
-    struct gb_named *names = malloc((tensors + 1) * sizeof(*names));
-    int r = names ? 0 : gb_fail_memory(error);
-
-    if (names && tensors > 0) {
-        memcpy(names, manifest->tensor_names, tensors * sizeof(*names));
-        qsort(names, tensors, sizeof(*names), compare_names);
-    }
-    for (size_t i = 0; r == 0 && i < count; i++) {
-        if (mark(names, tensors, parts[i], marks) == 0)
-            r = gb_fail(error, GPUBUF_E_INVALID, "there is no tensor \"%.80s\"", parts[i].text);
-    }
-    free(names);
-    return r;
-}
-
 static bool is_gap(const struct gpubuf_tensor *tensor)
 {
     return strncmp(tensor->name, GB_MANIFEST_GAP, strlen(GB_MANIFEST_GAP)) == 0;
@@ -174,24 +117,19 @@ static void keep_marked(struct gb_manifest *manifest, const bool *marks, size_t 
     manifest->tensor_count = kept;
 }
 
-int gb_manifest_select(struct gb_manifest *manifest, const struct gb_string *parts, size_t count,
-                       struct gb_error *error)
+int gb_manifest_forget_gaps(struct gb_manifest *manifest, struct gb_error *error)
 {
     size_t tensors = manifest->tensor_count;
-    int r = 0;
 
-    if (!parts && !has_gaps(manifest))
+    if (!has_gaps(manifest))
         return 0;
     size_t *places = calloc(tensors + 1, sizeof(*places) + sizeof(bool));
     if (!places)
         return gb_fail_memory(error);
     bool *marks = (bool *)(places + tensors + 1);
-    for (size_t i = 0; !parts && i < tensors; i++)
+    for (size_t i = 0; i < tensors; i++)
         marks[i] = !is_gap(&manifest->tensors[i]);
-    if (parts)
-        r = mark_parts(manifest, parts, count, marks, error);
-    if (r == 0)
-        keep_marked(manifest, marks, places);
+    keep_marked(manifest, marks, places);
     free(places);
-    return r;
+    return 0;
 }

@@ -83,11 +83,8 @@ int gb_bundle_read_head(const struct gb_layout *layout, const unsigned char *hea
                        "its first 8 bytes say that the manifest has %" PRIu64
                        " bytes, and its layout says %" PRIu64,
                        said, layout->manifest_bytes);
-    int r = gb_manifest_read((const char *)head + GB_BUNDLE_PREFIX, said, layout->bytes, manifest,
-                             error);
-    if (r == 0 && layout->parts)
-        r = gb_manifest_select(manifest, layout->parts, layout->part_count, error);
-    return r;
+    return gb_manifest_read((const char *)head + GB_BUNDLE_PREFIX, said, layout->bytes, manifest,
+                            error);
 }
 
 int gpubuf_bundle_open(struct gpubuf_object *object, struct gpubuf_bundle **bundle)
@@ -169,11 +166,6 @@ const void *gpubuf_bundle_head(const struct gpubuf_bundle *bundle, uint64_t *byt
 {
     *bytes = bundle->head.length;
     return bundle->head.data;
-}
-
-bool gpubuf_bundle_is_part(const struct gpubuf_bundle *bundle)
-{
-    return bundle->object && bundle->object->lease->layout.parts;
 }
 
 size_t gpubuf_bundle_count(const struct gpubuf_bundle *bundle)

@@ -265,7 +265,6 @@ static int write_layout(struct layout_writing *writing, const struct gpubuf_layo
         gb_write_uint(writer, spec->bytes);
         GB_WRITE_LITERAL(writer, ",\"manifest_bytes\":");
         gb_write_uint(writer, spec->manifest_bytes);
-        gb_write_texts(writer, ",\"parts\":", spec->parts);
         digest_number(&writing->digest, spec->bytes);
         digest_number(&writing->digest, spec->manifest_bytes);
         break;

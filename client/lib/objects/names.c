@@ -415,7 +415,6 @@ int gpubuf_versions(struct gpubuf_client *client, const char *name,
 
 struct alias {
     const char *name, *of;
-    struct gb_json layout; /* without text: none */
     struct gpubuf_alias_options options;
 };
 
@@ -432,11 +431,6 @@ static void write_alias(struct gb_writer *writer, const void *arg)
         gb_write_format(writer, ",\"slice\":{\"offset\":%" PRIu64 ",\"length\":%" PRIu64 "}",
                         options->offset, options->length);
     gb_write_texts(writer, ",\"columns\":", options->columns);
-    gb_write_texts(writer, ",\"parts\":", options->parts);
-    if (alias->layout.text) {
-        GB_WRITE_LITERAL(writer, ",\"layout\":");
-        gb_write_json(writer, alias->layout);
-    }
     if (options->mode)
         gb_write_format(writer, ",\"mode\":\"0%o\"", options->mode);
     if (options->replace)
@@ -447,27 +441,13 @@ static void write_alias(struct gb_writer *writer, const void *arg)
     gb_write_char(writer, '}');
 }
 
-static int check_texts(const struct gpubuf_client *client, const char *member,
-                       const char *const *texts)
+static int check_columns(const struct gpubuf_client *client, const char *const *columns)
 {
-    for (size_t i = 0; texts && texts[i]; i++) {
-        if (!gb_utf8_valid(texts[i], strlen(texts[i])))
-            return gb_report_text(client, GPUBUF_E_INVALID, "options.%s[%zu] is not UTF-8", member,
-                                  i);
+    for (size_t i = 0; columns && columns[i]; i++) {
+        if (!gb_utf8_valid(columns[i], strlen(columns[i])))
+            return gb_report_text(client, GPUBUF_E_INVALID, "options.columns[%zu] is not UTF-8", i);
     }
     return 0;
-}
-
-/* Parses a layout's JSON; the tape lies in the pool. */
-static int check_layout(const struct gpubuf_client *client, const char *text, struct gb_pool *pool,
-                        struct gb_json *layout)
-{
-    struct gb_error error;
-    int r = gb_json_check(text, strlen(text), pool, layout, &error);
-
-    if (r == GPUBUF_E_PARSE)
-        return gb_report_text(client, GPUBUF_E_INVALID, "layout_json: %s", error.message);
-    return r < 0 ? gb_report(client, &error) : 0;
 }
 
 int gpubuf_alias(struct gpubuf_client *client, const char *name, const char *of,
@@ -487,26 +467,28 @@ int gpubuf_alias(struct gpubuf_client *client, const char *name, const char *of,
     if (options->mode > 0777)
         return gb_report_text(client, GPUBUF_E_INVALID, "options.mode 0%o is not from 0 to 0777",
                               options->mode);
-    r = check_texts(client, "columns", options->columns);
-    if (r == 0)
-        r = check_texts(client, "parts", options->parts);
+    r = check_columns(client, options->columns);
     if (r == 0)
         r = gb_check_title(client, options->label, options->keep);
     if (r == 0 && (unsigned)options->scope > GPUBUF_SCOPE_CLUSTER)
         r = gb_report_text(client, GPUBUF_E_INVALID, "options.scope %d is none",
                            (int)options->scope);
-    if (r < 0)
-        return r;
-    struct gb_pool pool = {0};
-    if (options->layout_json)
-        r = check_layout(client, options->layout_json, &pool, &alias.layout);
-    if (r == 0)
-        r = gb_call(client, "alias", write_alias, &alias, answer_timeout(client), NULL);
-    gb_pool_end(&pool);
-    return r;
+    return r < 0 ? r : gb_call(client, "alias", write_alias, &alias, answer_timeout(client), NULL);
 }
 
 /* ---- register ---- */
+
+/* Parses a layout's JSON; the tape lies in the pool. */
+static int check_layout(const struct gpubuf_client *client, const char *text, struct gb_pool *pool,
+                        struct gb_json *layout)
+{
+    struct gb_error error;
+    int r = gb_json_check(text, strlen(text), pool, layout, &error);
+
+    if (r == GPUBUF_E_PARSE)
+        return gb_report_text(client, GPUBUF_E_INVALID, "layout_json: %s", error.message);
+    return r < 0 ? gb_report(client, &error) : 0;
+}
 
 struct registration {
     const char *name;

@@ -512,13 +512,11 @@ class Client extends EventEmitter {
   }
 
   /**
-   * Gives an object, or a part of it, another name; resolves with the version. `slice`: { offset, length }. `parts`:
-   * names of a bundle's arrays; 'layers.0.*' stands for all that begin with "layers.0.". `layout`: how to read the
-   * bytes, in the protocol's form.
+   * Gives an object, or a part of it, another name; resolves with the version. `slice`: { offset, length }.
    */
   async alias (name, of, options) {
     const { mode, signal, ...rest } = optionsOf(options,
-      ['slice', 'columns', 'parts', 'layout', 'replace', 'mode', 'label', 'keep', 'signal'])
+      ['slice', 'columns', 'replace', 'mode', 'label', 'keep', 'signal'])
     const params = { name: text(name, 'the name'), of: text(of, 'the source'), ...rest }
     if (mode !== undefined) params.mode = modeOf(mode).toString(8).padStart(4, '0')
     return (await this.#call('_request', 'alias', params, { signal })).version

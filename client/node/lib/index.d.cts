@@ -718,8 +718,8 @@ export class Client extends EventEmitter {
   /** Brings an object back to its device before it is opened; `timeout`: milliseconds to wait for room there. */
   restore (name: string, options?: VersionOptions & { timeout?: number }): Promise<void>
   alias (name: string, of: string, options?: RequestOptions & {
-    slice?: { offset: number, length: number }, columns?: string[], parts?: string[],
-    layout?: Record<string, unknown>, mode?: string | number, replace?: boolean, label?: string, keep?: number
+    slice?: { offset: number, length: number }, columns?: string[], mode?: string | number,
+    replace?: boolean, label?: string, keep?: number
   }): Promise<number>
   leases (name?: string, options?: RequestOptions): Promise<{ leases: LeaseInfo[], mapped: { session: number, pid: number, uid: number, client: string, segment: number, bytes: number, retiring?: boolean }[], truncated?: boolean }>
   stats (options?: RequestOptions): Promise<Record<string, unknown>>

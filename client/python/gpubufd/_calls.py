@@ -444,18 +444,15 @@ class Calls(Steps):
 
     async def alias(
         self, name: str, of: str, *, rows: Optional[Rows] = None, columns: Optional[Sequence[str]] = None,
-        parts: Optional[Sequence[str]] = None, mode: Mode = None, replace: bool = False, label: Optional[str] = None,
-        keep: int = 0, scope: Scope = "local",
+        mode: Mode = None, replace: bool = False, label: Optional[str] = None, keep: int = 0, scope: Scope = "local",
     ) -> None:
         """Gives an object, or a part of it, another name; both share the memory.
 
         `rows`: (start, stop) or a slice, in rows, elements, or along an array's first axis. `columns`: names of a
-        table's columns, in the order you want. `parts`: names of a bundle's tensors; "layers.0.*" stands for
-        all that begin with "layers.0.". `mode`: by
-        default that of `of`. `replace`, `label`, `keep` and `scope`: as put() has them, for the new name. With
-        call("alias", …) the protocol's `layout` reads the content in another way.
+        table's columns, in the order you want. `mode`: by default that of `of`. `replace`, `label`, `keep` and
+        `scope`: as put() has them, for the new name.
         """
-        await self._ask("alias", _params.alias(name, of, rows, columns, parts, mode, replace, label, keep, scope))
+        await self._ask("alias", _params.alias(name, of, rows, columns, mode, replace, label, keep, scope))
 
     # ---- the daemon ----
 

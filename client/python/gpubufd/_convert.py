@@ -267,9 +267,6 @@ def _plan_held(value: Any) -> Plan:
 
 def _plan_bundle(value: Any) -> Plan:
     """The Plan of a bundle: one part, which is all of its memory."""
-    if value._is_part:
-        raise TypeError(f"{value.name!r} has only some tensors of its bundle: put_bundle(name, bundle, "
-                        "bundle.metadata) copies these")
     memory, device = value._buffer(DATA), None if value._ordinal < 0 else value._ordinal
     part = bytes_at(memory.pointer, memory.nbytes, memory)
     part.device = device

@@ -167,7 +167,7 @@ class HostBundle(HostCopy):
         bundle._read(DATA, 0, _core.address(self._buffers[(), DATA])[0], view.nbytes, 0)
         self._all = bundle._entries()
         self._numbers = {entry[0]: i for i, entry in enumerate(self._all)}
-        self._tensor_count, self._is_part, self._manifest_bytes = len(self._all), bundle._is_part, bundle._manifest_bytes
+        self._tensor_count, self._manifest_bytes = len(self._all), bundle._manifest_bytes
         self.metadata = bundle.metadata
 
     def _entries(self) -> List[Any]:

@@ -146,8 +146,8 @@ def which(name: str, version: Optional[int], label: Optional[str]) -> Dict[str, 
 
 
 def alias(
-    name: str, of: str, rows: Optional[Rows], columns: Optional[Sequence[str]], parts: Optional[Sequence[str]],
-    mode: Mode, replace: bool, label: Optional[str], keep: int, scope: Scope,
+    name: str, of: str, rows: Optional[Rows], columns: Optional[Sequence[str]], mode: Mode, replace: bool,
+    label: Optional[str], keep: int, scope: Scope,
 ) -> Dict[str, Any]:
     params: Dict[str, Any] = {"name": name, "of": of}
     if rows is not None:
@@ -155,7 +155,8 @@ def alias(
         if stop is None or min(start, stop) < 0 or isinstance(rows, slice) and rows.step not in (None, 1):
             raise ValueError(f"rows is {rows!r}: expected (start, stop), both 0 or more")
         params["slice"] = {"offset": start, "length": max(stop - start, 0)}
-    params.update({key: list(chosen) for key, chosen in (("columns", columns), ("parts", parts)) if chosen is not None})
+    if columns is not None:
+        params["columns"] = list(columns)
     if mode is not None:
         params["mode"] = f"{mode_bits(mode):04o}"
     said = {"replace": bool(replace), "label": label_of(label), "keep": keep_of(keep)}

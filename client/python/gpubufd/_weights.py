@@ -40,12 +40,10 @@ def _pieces(copy: Any) -> Iterator[Any]:
 def save(tensors: Mapping[str, Any], path: FilePath, metadata: Optional[Mapping[str, str]] = None) -> None:
     """Writes a safetensors file under a temporary name, and renames it when it is complete.
 
-    A Bundle without new metadata keeps its own, and is written byte for byte, unless it is a part of another bundle.
+    A Bundle without new metadata keeps its own, and is written byte for byte.
     """
     target = pathlib.Path(os.path.realpath(os.fsdecode(path)))
-    whole = False
-    if isinstance(tensors, _bundle.Bundle) and metadata is None:
-        whole, metadata = not tensors._is_part, tensors.metadata
+    whole = isinstance(tensors, _bundle.Bundle) and metadata is None
     plan = _convert.plan(tensors) if whole else _packing.tensors(tensors, metadata, None)
     _client.wait_for_streams(plan, None)
     part = target.with_name(f".gpubufd-{os.getpid()}-{threading.get_ident()}.part")

@@ -146,7 +146,6 @@ static uint64_t manifest_bytes(const struct gpubuf_bundle *bundle)
 }
 
 BUNDLE_GETTER(tensor_count, PyLong_FromSize_t(gpubuf_bundle_count(bundle)))
-BUNDLE_GETTER(is_part, PyBool_FromLong(gpubuf_bundle_is_part(bundle)))
 BUNDLE_GETTER(manifest_bytes, PyLong_FromUnsignedLongLong(manifest_bytes(bundle)))
 
 /* ---- without an object ---- */

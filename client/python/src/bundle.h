@@ -15,7 +15,6 @@ PyObject *get_bundle_metadata(PyObject *self);
 PyObject *get_tensor_count(PyObject *self, void *closure);
 PyObject *get_manifest_bytes(PyObject *self, void *closure);
 /* Whether the memory has tensors that this bundle lacks. */
-PyObject *get_is_part(PyObject *self, void *closure);
 
 /* check_manifest(text, bytes): raises if it is no manifest of a file of `bytes`. */
 PyObject *core_check_manifest(PyObject *module, PyObject *args);

@@ -383,7 +383,6 @@ static PyGetSetDef getters[] = {
     {"_foreign", get_foreign, NULL, NULL, NULL},
     {"_tensor_count", get_tensor_count, NULL, NULL, NULL},
     {"_manifest_bytes", get_manifest_bytes, NULL, NULL, NULL},
-    {"_is_part", get_is_part, NULL, NULL, NULL},
     {"metadata", get_metadata, NULL, "The metadata of a column, table or bundle, a new dict.",
      NULL},
     {"released", get_released, NULL, "Whether the object has been released.", NULL},

@@ -141,7 +141,6 @@ pub struct gpubuf_layout_spec {
     pub shape: *const u64,
     pub mask: bool,
     pub column: gpubuf_column_spec,
-    pub parts: *const *const ::std::os::raw::c_char,
 }
 pub const GPUBUF_EVICT_DEFAULT: gpubuf_evict = 0;
 pub const GPUBUF_EVICT_SPILL: gpubuf_evict = 1;
@@ -325,8 +324,6 @@ pub struct gpubuf_alias_options {
     pub label: *const ::std::os::raw::c_char,
     pub keep: ::std::os::raw::c_uint,
     pub scope: gpubuf_scope,
-    pub parts: *const *const ::std::os::raw::c_char,
-    pub layout_json: *const ::std::os::raw::c_char,
 }
 pub type gpubuf_event_cb = ::core::option::Option<
     unsafe extern "C" fn(
@@ -690,7 +687,6 @@ extern "C" {
         bytes: *mut u64,
     ) -> *const ::core::ffi::c_void;
     pub fn gpubuf_bundle_free(bundle: *mut gpubuf_bundle);
-    pub fn gpubuf_bundle_is_part(bundle: *const gpubuf_bundle) -> bool;
     pub fn gpubuf_bundle_count(bundle: *const gpubuf_bundle) -> usize;
     pub fn gpubuf_bundle_at(bundle: *const gpubuf_bundle, i: usize) -> *const gpubuf_tensor;
     pub fn gpubuf_bundle_find(
