@@ -507,6 +507,17 @@ shows('light and dark, and no movement for those who want none', few, async page
   }
 })
 
+shows('forced colours leave the chosen row marked', few, async page => {
+  await page.prefer({ forced: true })
+  await page.until("matchMedia('(forced-colors: active)').matches")
+  await page.click('#table .body .row')
+  const chosen = `#table .row[aria-selected="true"]`
+  await page.until(`!!document.querySelector('${chosen}')`)
+  await page.value("document.querySelector('#filter-text').focus()") // not by the focus
+  const marked = "[...document.querySelectorAll('#table .row')].filter(row => getComputedStyle(row).outlineStyle !== 'none').length"
+  assert.deepEqual(await page.value(`[getComputedStyle(document.querySelector('${chosen}')).outlineStyle, ${marked}]`), ['solid', 1])
+})
+
 /** As WCAG 2 has it. */
 function contrast (a, b) {
   const [x, y] = [a, b].map(colour => {
