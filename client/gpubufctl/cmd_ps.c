@@ -1,4 +1,5 @@
 /* gpubufctl ps [NAME]: who holds, maps and pins what. */
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,8 @@
 #include "table.h"
 
 enum { MAPPED };
+
+#define GROUP "group" /* that member of a session */
 
 const struct gb_cli_option gb_ps_options[] = {
     {"mapped", 'M', NULL, "also the segments that sessions have mapped", NULL},
@@ -48,11 +51,54 @@ static const struct gb_table_column leases[] = {
     {"name", "name", .style = GB_STYLE_BOLD, .flexible = true},
 };
 
+/* The part of a control group's path that says most: of a pod's `pod` and its uid, else the last. */
+static const char *part_of(char *path)
+{
+    const char *last = strrchr(path, '/') + 1;
+
+    for (char *pod = path; (pod = strstr(pod + 1, "pod"));) {
+        if ((pod[-1] != '/' && pod[-1] != '-') || !isxdigit((unsigned char)pod[3]))
+            continue;
+        pod[strcspn(pod, "/.")] = '\0';
+        return pod;
+    }
+    return last;
+}
+
+/* Notes the control group of each session's process, where that can be seen and is not the root's.
+   Of cgroup v1 that which bounds memory. Returns whether there is any. */
+static bool add_groups(cJSON *list)
+{
+    bool any = false;
+    cJSON *session;
+
+    cJSON_ArrayForEach(session, list)
+    {
+        char name[64], line[4096];
+        (void)snprintf(name, sizeof(name), "/proc/%" PRId64 "/cgroup",
+                       gb_cjson_int_of(session, "pid", 0));
+        FILE *file = fopen(name, "re");
+        while (file && fgets(line, sizeof(line), file)) {
+            char *path = strchr(line, '/');
+            if (!path || (strncmp(line, "0::", 3) != 0 && !strstr(line, ":memory:")))
+                continue;
+            path[strcspn(path, "\n")] = '\0';
+            if (path[1] && !cJSON_HasObjectItem(session, GROUP))
+                any |= cJSON_AddStringToObject(session, GROUP, part_of(path)) != NULL;
+        }
+        if (file)
+            (void)fclose(file);
+    }
+    return any;
+}
+
+enum { GROUP_COLUMN = 4 };
 static const struct gb_table_column sessions[] = {
     {"session", "session", .cell = GB_CELL_NUMBER},
     {"pid", "pid", .cell = GB_CELL_NUMBER},
     {"user", "uid", .cell = GB_CELL_USER},
     {"client", "client", .style = GB_STYLE_BOLD, .flexible = true},
+    [GROUP_COLUMN] = {GROUP, GROUP, .flexible = true},
     {"leases", "leases", .cell = GB_CELL_COUNT},
     {"holds", "holds", .cell = GB_CELL_SIZE},
     {"caches", "cached_bytes", .cell = GB_CELL_SIZE},
@@ -127,10 +173,14 @@ static void print_list(const struct gb_cli *cli, const struct gb_table_column *c
 /* Prints who holds the object; without a name first which sessions provide names, then what each
    session holds. */
 static void print_answer(const struct gb_cli *cli, const cJSON *answer, const cJSON *provided,
-                         const struct gb_inventory *memory, const struct gb_cli_args *args)
+                         const struct gb_inventory *memory, bool has_groups,
+                         const struct gb_cli_args *args)
 {
     cJSON *lines = prefixes_of(provided);
+    struct gb_table_column columns[sizeof(sessions) / sizeof(*sessions)];
 
+    memcpy(columns, sessions, sizeof(sessions));
+    columns[GROUP_COLUMN].hidden = !has_groups;
     if (lines->child) {
         gb_table_print(cli, GB_TABLE(providers), lines);
         putchar('\n');
@@ -141,7 +191,7 @@ static void print_answer(const struct gb_cli *cli, const cJSON *answer, const cJ
         return;
     }
     if (!args->count) {
-        gb_table_print(cli, GB_TABLE(sessions), memory->sessions);
+        gb_table_print(cli, GB_TABLE(columns), memory->sessions);
         putchar('\n');
     }
     print_list(cli, GB_TABLE(leases), gb_cjson_member(answer, "leases"), "no leases");
@@ -162,13 +212,14 @@ void gb_cmd_ps(struct gb_cli *cli, struct gb_cli_args *args)
 
     if (!gb_inventory_read_leases(&memory, answer))
         gb_cli_no_sense("leases");
+    bool has_groups = add_groups(memory.sessions);
     if (cli->json) {
         cJSON_AddItemToObject(answer, "sessions", cJSON_Duplicate(memory.sessions, true));
         if (provided)
             cJSON_AddItemToObject(answer, "providers", cJSON_Duplicate(provided, true));
         gb_cjson_print(answer, true);
     } else {
-        print_answer(cli, answer, provided, &memory, args);
+        print_answer(cli, answer, provided, &memory, has_groups, args);
     }
     gb_inventory_end(&memory);
     cJSON_Delete(provided);

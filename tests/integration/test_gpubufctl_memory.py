@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import resource
 import socket
@@ -177,13 +178,14 @@ def test_ps_tells_what_sessions_hold_map_and_pin(tiered):
     opened = reader.open_object("a")
     (mapped,) = [m["bytes"] for m in reader.call("leases")["mapped"]]
     (told,) = tiered.json("ps")["sessions"]
+    told.pop("group", None)  # of the test
     assert told == {"session": session, "pid": os.getpid(), "uid": os.geteuid(), "client": "reader",
                     "leases": 1, "holds": 20 * MIB, "cached": 0, "cached_bytes": 0,
                     "maps": mapped, "pins": 0}
     assert [(one["name"], one["client"]) for one in tiered.json("ps")["leases"]] == [("a", "reader")]
     assert tiered.json("ps", "other")["leases"] == []
     sessions, leases = tiered("ps").split("\n\n")
-    assert sessions.splitlines()[0].split() == ["session", "pid", "user", "client", "leases",
+    assert sessions.splitlines()[0].replace(" group", "").split() == ["session", "pid", "user", "client", "leases",
                                                 "holds", "caches", "maps", "pins"]
     assert sessions.splitlines()[1].split()[-9:] == ["1", "20", "MiB", "0", "B", "20", "MiB", "0",
                                                      "B"]
@@ -197,6 +199,37 @@ def test_ps_tells_what_sessions_hold_map_and_pin(tiered):
     assert (told["leases"], told["holds"], told["maps"], told["pins"]) == (0, 0, mapped, mapped)
     assert "asked back" in tiered("ps", "--mapped")
     assert tiered("ps", "a") == "no leases\n"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("path, told", [
+    ("kubepods-burstable.slice/kubepods-burstable-pod1234abcd_00.slice/cri-1.scope", "pod1234abcd_00"),
+    ("kubepods/burstable/pod5678ef-00/1", "pod5678ef-00"), ("libpod.slice/libpod-1.scope", "libpod-1.scope")])
+def test_ps_tells_the_control_group(tiered, child, path, told):
+    base = pathlib.Path("/sys/fs/cgroup/memory" if os.path.exists("/sys/fs/cgroup/memory") else "/sys/fs/cgroup")
+    top = base / f"gpubufd-{os.getpid()}.slice"
+    place = top / path
+    try:
+        place.mkdir(parents=True)
+    except OSError as error:
+        pytest.skip(f"no control group can be made: {error}")
+    tiered.put("a", 1000)
+
+    def work(peer):
+        (place / "cgroup.procs").write_text("0")
+        peer.open_object("a")
+
+    try:
+        held = child(tiered.daemon, work)
+        (session,) = tiered.json("ps")["sessions"]
+        assert (session["pid"], session["group"]) == (held.pid, told)
+        assert re.search(rf"group .*\n.* {re.escape(told)} ", tiered("ps"))
+        held.kill()
+    finally:
+        for directory in [place, *place.parents]:
+            if directory == base:
+                break
+            directory.rmdir()
 
 
 def test_stats_by_what_they_are(tiered):
