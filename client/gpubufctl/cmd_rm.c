@@ -104,6 +104,7 @@ static bool act_on_found(struct act *act, const char *text, bool pattern)
 {
     cJSON *objects = gb_found_names(act->cli, text, pattern, false);
     bool any = objects->child != NULL;
+    int before = cJSON_GetArraySize(act->names);
 
     GB_CJSON_EACH(object, objects) {
         const char *name = gb_cjson_string_of(object, "name", "");
@@ -111,6 +112,8 @@ static bool act_on_found(struct act *act, const char *text, bool pattern)
             settle(act, name, act->on(act->cli->client, act, name), true);
     }
     cJSON_Delete(objects);
+    if (pattern && any && act->on == do_remove && !act->cli->json)
+        printf("removed: %d that match %s\n", cJSON_GetArraySize(act->names) - before, text);
     return any;
 }
 

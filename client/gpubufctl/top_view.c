@@ -101,7 +101,7 @@ static void draw_sum(struct gb_line *line, const struct gb_inventory_place *plac
     } else {
         draw_figure(line, indent, PART_USED, "used", place->used);
         draw_figure(line, indent, PART_CLEAN, "of it clean", clean);
-        draw_figure(line, indent, PART_RETAINED, "retained", place->retained);
+        draw_figure(line, indent, PART_RETAINED, "retained for reuse", place->retained);
         draw_figure(line, indent, PART_PINNED, "pinned by clients", place->pinned_by_clients);
     }
     draw_figure(line, indent, PART_FREE, "free", place->free);

@@ -75,7 +75,7 @@ def test_names_with_wildcards(ctl):
 
 def test_rm_patterns(ctl):
     fill(ctl, "a", "d", "d/s1", "d/s2/x", "d/t", "data")
-    ctl("rm", "d/s*")
+    assert ctl("rm", "d/s*") == "removed: 2 that match d/s*\n"
     assert ctl.names() == ["a", "d", "d/t", "data"]
     assert "no object matches" in ctl.fails(FAILED, "rm", "d/s*")
     assert ctl("rm", "-f", "d/s*") == ""
