@@ -74,7 +74,7 @@ int gb_layout_read_column(struct gb_layout_reader *reader, struct gb_json value,
                           enum gb_column_place place, unsigned depth, const struct gb_path *path,
                           struct gb_column *column);
 
-/* Reads `metadata`, which may be absent, of the column or table at `up`. */
+/* Reads `metadata`, which may be absent, of what is at `up`. */
 int gb_layout_read_metadata(struct gb_layout_reader *reader, struct gb_json value,
                             const struct gb_path *up, struct gb_column *column);
 

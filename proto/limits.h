@@ -21,7 +21,7 @@
     X(columns, 4096, "columns in a layout, nested ones included")                                  \
     X(layout_depth, 12, "levels of nested columns")                                                \
     X(ndim, 32, "axes of an array")                                                                \
-    X(metadata_pairs, 256, "metadata pairs of a column or table")                                  \
+    X(metadata_pairs, 256, "metadata pairs of an object or a column")                              \
     X(alias_text, 3145728, "bytes of text of an object and all its aliases")                       \
     X(wait_ms, 86400000, "milliseconds that a request may wait")                                   \
     X(list, 256, "objects in one answer to list")                                                  \

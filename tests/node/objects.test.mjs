@@ -232,6 +232,14 @@ test('a bundle is the bytes of a safetensors file', async () => {
 })
 
 /** A safetensors file of { name: [dtype, shape, bytes] }, and how long its manifest is. */
+test('bytes and arrays have metadata', async () => {
+  for (const layout of [{ kind: 'bytes', bytes: 1 }, { kind: 'array', dtype: 'int8', shape: [1] }]) {
+    const made = await c.create('said', { ...layout, metadata: { unit: 'm' } }, { replace: true })
+    await made.seal()
+    assert.deepEqual([...(await c.open('said')).metadata], [['unit', 'm']])
+  }
+})
+
 function safetensors (tensors, metadata) {
   let at = 0
   const entries = Object.entries(tensors).map(([name, [dtype, shape, bytes]]) =>

@@ -535,7 +535,7 @@ class Client extends EventEmitter {
       throw new TypeError(`the layout's kind is ${String(layout?.kind)}, not "bytes", "array", "column", "table" or "bundle"`)
     }
     const { kind, bytes, manifestBytes, dtype, mask } = layout
-    const spec = { kind: KINDS[kind], bytes, manifestBytes, dtype, mask }
+    const spec = { kind: KINDS[kind], bytes, manifestBytes, dtype, mask, column: { metadata: pairs(layout.metadata) } }
     if (layout.kind === 'array') {
       if (!Array.isArray(layout.shape)) throw new TypeError('the shape is not an array')
       spec.shape = layout.shape

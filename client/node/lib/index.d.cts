@@ -135,8 +135,8 @@ export interface ColumnLayout {
 }
 
 export type Layout =
-  | { kind: 'bytes', bytes: number }
-  | { kind: 'array', dtype: string, shape: number[], mask?: boolean }
+  | { kind: 'bytes', bytes: number, metadata?: Map<string, string> | Record<string, string> }
+  | { kind: 'array', dtype: string, shape: number[], mask?: boolean, metadata?: Map<string, string> | Record<string, string> }
   | { kind: 'bundle', bytes: number, manifestBytes: number }
   | ({ kind: 'column', length: number } & ColumnLayout)
   | { kind: 'table', length: number, columns: ColumnLayout[], metadata?: Map<string, string> | Record<string, string> }
@@ -283,6 +283,8 @@ export interface Shared<T extends SharedObject = SharedObject> {
 export abstract class SharedObject {
   protected constructor ()
   readonly kind: 'bytes' | 'array' | 'column' | 'table' | 'bundle'
+  /** What its maker says of it; of a table the metadata of the Arrow schema. */
+  readonly metadata: Map<string, string>
   readonly name: string
   readonly version: number
   /** Its producer's label for this version. */
@@ -355,7 +357,6 @@ export class Bundle extends SharedObject implements Iterable<[name: string, arra
   readonly names: string[]
   /** In the manifest's order. */
   readonly tensors: Map<string, TensorInfo>
-  readonly metadata: Map<string, string>
   has (name: string): boolean
   /** An array over the same memory: a view, which ends with the bundle. */
   get (name: string): NDArray
@@ -397,7 +398,6 @@ export class Column extends SharedObject implements Elements<Element> {
   readonly dtype: string
   readonly offset: number
   readonly nullCount: number
-  readonly metadata: Map<string, string>
   readonly childCount: number
   readonly children: Column[]
   child (i: number): Column
@@ -426,8 +426,6 @@ export class Table extends SharedObject implements Elements<{ [column: string]: 
   readonly numRows: number
   readonly numColumns: number
   readonly columnNames: string[]
-  /** The metadata of the Arrow schema. */
-  readonly metadata: Map<string, string>
   readonly columns: Column[]
   column (name: string): Column
   columnAt (i: number): Column

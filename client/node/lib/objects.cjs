@@ -239,6 +239,7 @@ class SharedObject {
 
   get _lease () { return this.#lease }
   get _info () { return this.#info }
+  get metadata () { return new Map(this._info.metadata ?? []) }
 
   /** The object of a view; `i`: the number of the child, undefined for a slice. */
   _view (slot, i) {
@@ -646,7 +647,6 @@ class Column extends Sequence {
   get offset () { return this._info.offset }
   /** The number of nulls; -1: not counted, on a GPU. */
   get nullCount () { return native.nullCount(this._index) }
-  get metadata () { return new Map(this._info.metadata ?? []) }
   get childCount () { return this._info.childCount }
   child (i) {
     if (!Number.isInteger(i)) throw new TypeError(`the child's number is ${String(i)}, not a whole number`)
@@ -738,7 +738,6 @@ class Table extends Sequence {
   }
 
   get numRows () { return this.length }
-  get metadata () { return new Map(this._info.metadata ?? []) }
   get numColumns () { return this._info.childCount }
 
   get columnNames () { return this.#names.slice() }

@@ -176,7 +176,7 @@ impl Object {
         (!name.is_null()).then(|| unsafe { text(name) })
     }
 
-    /// The value of a key in a column's or table's metadata.
+    /// The value of a key in the metadata of any object but a bundle.
     pub fn metadata(&self, key: &str) -> Option<String> {
         let key = c_string(key).ok()?;
         let value = unsafe { sys::gpubuf_metadata(self.as_ptr(), key.as_ptr()) };
