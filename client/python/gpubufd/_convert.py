@@ -21,6 +21,7 @@ from ._layout import (
     ARRAY, BUNDLE, BYTES, COLUMN, CPU, DATA, GPUS, MASK, NUMPY_UNITS, TABLE, at_column, kind_of,
 )
 from ._lists import list_source
+from ._values import NUMBERS
 
 ADVICE = (
     "Things that can be put: NumPy arrays, anything with DLPack, Arrow, the buffer protocol or "
@@ -440,10 +441,10 @@ def _plan_numpy(array: Any) -> Plan:
         return Plan("arrow", array, source=column_source(array, ""), table=False)
     array, dtype = _native(array, "")
     shape, array = array.shape, _floats.from_numpy(array, dtype)
-    interface = array.__array_interface__
+    plain = array.flags.c_contiguous and dtype in NUMBERS  # in a tenth of the time of its interface
     return Plan(
-        "array", array, dtype=dtype, shape=shape,
-        strides=None if array.flags.c_contiguous else array.strides, address=interface["data"][0],
+        "array", array, dtype=dtype, shape=shape, strides=None if array.flags.c_contiguous else array.strides,
+        address=_core.address(array)[0] if plain else array.__array_interface__["data"][0],
     )
 
 
