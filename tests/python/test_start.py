@@ -260,6 +260,7 @@ def test_the_module_runs_the_programs(place):
                               env={**os.environ, "PYTHONPATH": str(PACKAGE), "GPUBUFD_SOCKET": place}, timeout=DEADLINE)
 
     assert run("serve", "--version").stdout == f"gpubufd {gpubufd.__version__}\n"
+    assert run("--help").stdout.startswith("python -m gpubufd serve [OPTION]…")
     assert run("--version").stdout == f"gpubufctl {gpubufd.__version__}\n"
     with connect(place) as client:
         client.put("seen", b"x")
