@@ -121,7 +121,14 @@ class Side:
             os.close(self.fds.popitem()[1])
 
     def check(self):
-        pass
+        """The daemon's page says who takes part, and whether the last writer is over."""
+        stream = self.lease.version.stream
+        if self.lease.part is None or not stream:
+            return
+        active, _, writer, over = self.roster()[:4]
+        if (active, writer, over) != (stream.active, stream.writer, stream.over):
+            raise Difference(f"{self.name}: the roster says {active:#x}, writer {writer}, over {over}; expected "
+                             f"{stream.active:#x}, {stream.writer}, {stream.over}")
 
 
 class WriterSide(Side):
@@ -244,6 +251,7 @@ class ReaderSide(Side):
         del self.held[slot]
 
     def check(self):
+        super().check()
         for slot, data in self.held.items():
             if self.content(slot) != data:
                 raise Difference(f"{self.name}: a frame that {self.world.who(self.client)} holds was overwritten")
