@@ -5,9 +5,7 @@ to others to bring them from the engine to its server. Here the daemon does: the
 wrapper's export id, and the server opens it.
 
     pip install gpubufd-lmcache      # in the engine and in the server; vLLM calls install() by the entry point
-
-    import gpubufd_lmcache           # elsewhere, in both, where LMCache has use_vmm_api
-    gpubufd_lmcache.install()
+    gpubufd-lmcache server …         # in the place of: lmcache server …
 
 Of an engine that was killed the daemon keeps nothing for longer than TTL seconds: an engine renews the names of its open
 wrappers. A server keeps what it has mapped until it closes its wrapper. Only the engine's user, and root, may open them.
@@ -138,3 +136,11 @@ def install(path: Optional[str] = None) -> None:
         share(self)
 
     ipc_wrapper.VmmCudaIPCWrapper.__init__ = init
+
+
+def main() -> None:
+    """gpubufd-lmcache …: the command line of LMCache, with its server's resolver."""
+    from lmcache.cli.main import main as run
+
+    install()
+    run()

@@ -1,4 +1,4 @@
-"""What LMCache's tests and its wrappers of descriptors ask of a GPU, over the fake driver, whose memory is on the host.
+"""A GPU for LMCache's tests and its wrappers of descriptors, over the fake driver, whose memory is on the host.
 
 cuda-bindings call the fake driver; tensors are PyTorch's, of the host. CuPy only shows memory, and PyTorch's half of CUDA
 only says which device there is, so a few lines stand in for both.

@@ -3,6 +3,9 @@
 import copy
 import json
 import os
+import re
+import shlex
+import subprocess
 import sys
 import types
 
@@ -236,6 +239,29 @@ def test_another_engine_is_waited_for_and_not_for_ever():
         with pytest.raises(TimeoutError, match="another engine has been loading 'x'"):
             with processed.alone("x", 0.1):
                 pass
+
+
+def test_the_page(engine, daemon, monkeypatch):
+    """The commands of docs/VLLM.md: vLLM takes their options, and the list has the model. The rest wants a GPU."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.platforms import current_platform
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    monkeypatch.setattr(current_platform, "device_type", "cpu")  # none, where vLLM's wheel for CUDA has no GPU
+    page = re.search(r"^```sh\n(.*?)^```", (conftest.ROOT / "docs" / "VLLM.md").read_text(), re.M | re.S)[1]
+    commands = [shlex.split(line, comments=True) for line in page.splitlines()]
+    parser, served = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser()), 0
+    for command in commands:
+        if command[:3] == ["vllm", "serve", "MODEL"]:
+            told, rest = parser.parse_known_args(command[3:])
+            assert told.load_format == "gpubufd" and told.kv_cache_memory_bytes == 8 << 30 and rest in ([], ["--port", "8001"])
+            served += 1
+    assert served == 2
+    _, _, (name, _) = engine.load()
+    (listing,) = (command for command in commands if command[0] == "gpubufctl")
+    said = subprocess.run([conftest._module.BUILD / "bin" / "gpubufctl", "--socket", daemon.path, *listing[1:]],
+                          capture_output=True, text=True, check=True).stdout
+    assert name in said
 
 
 def test_vllms_half():
