@@ -283,7 +283,7 @@ export interface Shared<T extends SharedObject = SharedObject> {
 export abstract class SharedObject {
   protected constructor ()
   readonly kind: 'bytes' | 'array' | 'column' | 'table' | 'bundle'
-  /** What its maker says of it; of a table the metadata of the Arrow schema. */
+  /** Said by its maker; of a table the metadata of the Arrow schema. */
   readonly metadata: Map<string, string>
   readonly name: string
   readonly version: number
