@@ -42,7 +42,7 @@ void gb_holding_add(struct gb_holding *lease)
     if (lease->next)
         lease->next->link = &lease->next;
     client->leases = lease;
-    lease->number = ++client->last_lease;
+    lease->number = ++client->releases.last_lease;
     client->releases.leases++;
     if (client->daemon.resume_ms != GPUBUF_NO_RESUME)
         gb_flusher_watch(client);
@@ -241,8 +241,8 @@ void gb_holding_end(struct gb_holding *lease)
     if (lease->next)
         lease->next->link = lease->link;
     client->releases.leases--;
-    if (lease->asked)
-        *lease->asked = NULL;
+    if (lease->resuming.asked)
+        *lease->resuming.asked = NULL;
     let_go(lease);
     if (lease->window)
         gb_window_close(lease->window);

@@ -52,6 +52,12 @@ struct gb_holding_access {
     enum gb_holding_content content;
 };
 
+/* While the client resumes. */
+struct gb_holding_resuming {
+    struct gb_holding **asked; /* its place in the list of leases asked for; or NULL */
+    bool granted;              /* the daemon has granted it anew */
+};
+
 struct gb_holding {
     _Atomic size_t references;       /* the root's is one */
     struct gpubuf_client *client;    /* counted */
@@ -59,9 +65,7 @@ struct gb_holding {
     struct gpubuf_object *root;
     uint64_t number; /* of its client's, never used twice; `id` is the daemon's */
     uint64_t id;
-    struct gb_holding *
-        *asked;   /* while the client resumes: its place in the list of leases asked for; or NULL */
-    bool resumed; /* while the client resumes: the daemon has granted it anew */
+    struct gb_holding_resuming resuming;
     _Atomic uint64_t version;
     _Atomic int state; /* enum gb_holding_state */
     struct gb_holding_access access;

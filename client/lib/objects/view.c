@@ -211,14 +211,13 @@ static void change_places(struct gb_holding *view, struct gb_holding *other)
     EXCHANGE(uint64_t, view->id, other->id);
     EXCHANGE(enum gb_holding_content, view->access.content, other->access.content);
     EXCHANGE(bool, view->parked, other->parked);
-    EXCHANGE(bool, view->resumed, other->resumed);
     EXCHANGE(size_t, view->segment_count, other->segment_count);
     EXCHANGE(struct gb_import *, view->segments[0].import, other->segments[0].import);
-    EXCHANGE(struct gb_holding **, view->asked, other->asked);
-    if (view->asked)
-        *view->asked = view;
-    if (other->asked)
-        *other->asked = other;
+    EXCHANGE(struct gb_holding_resuming, view->resuming, other->resuming);
+    if (view->resuming.asked)
+        *view->resuming.asked = view;
+    if (other->resuming.asked)
+        *other->resuming.asked = other;
 }
 
 /* The view shows the other lease's memory; what the view had ends with the other lease. */

@@ -49,7 +49,7 @@ static void forget_asked(struct gb_resumption *resumption)
 {
     for (size_t i = 0; i < resumption->asked_count; i++) {
         if (resumption->asked[i])
-            resumption->asked[i]->asked = NULL;
+            resumption->asked[i]->resuming.asked = NULL;
     }
     free(resumption->asked);
     resumption->asked = NULL;
@@ -89,8 +89,8 @@ static void break_leases(struct gpubuf_client *client)
     client->imports.unmap_count = 0;
     for (struct gb_holding *lease = client->leases; lease; lease = lease->next) {
         int state = atomic_load(&lease->state);
-        lease->resumed = false;
-        lease->asked = NULL;
+        lease->resuming.granted = false;
+        lease->resuming.asked = NULL;
         if (state == GB_LEASE_OPEN || state == GB_LEASE_SEALING) {
             atomic_store(&lease->state, GB_LEASE_STALE);
             gb_holding_stray(lease);
@@ -173,7 +173,7 @@ static size_t count_pending(const struct gpubuf_client *client)
     size_t count = 0;
 
     for (const struct gb_holding *lease = client->leases; lease; lease = lease->next)
-        count += atomic_load(&lease->state) == GB_LEASE_SEALED && !lease->resumed;
+        count += atomic_load(&lease->state) == GB_LEASE_SEALED && !lease->resuming.granted;
     return count;
 }
 
@@ -217,13 +217,13 @@ static void write_leases(struct gpubuf_client *client, struct gb_writer *writer,
     for (struct gb_holding *lease = client->leases;
          lease && writer->length < bound && resumption->asked_count < client->daemon.names_max;
          lease = lease->next) {
-        if (atomic_load(&lease->state) != GB_LEASE_SEALED || lease->resumed)
+        if (atomic_load(&lease->state) != GB_LEASE_SEALED || lease->resuming.granted)
             continue;
         if (resumption->asked_count)
             gb_write_char(writer, ',');
         write_lease(writer, lease);
-        lease->asked = &resumption->asked[resumption->asked_count++];
-        *lease->asked = lease;
+        lease->resuming.asked = &resumption->asked[resumption->asked_count++];
+        *lease->resuming.asked = lease;
     }
     gb_write_char(writer, ']');
     /* Leases that it does not ask for, since an answer was lost, are to end. */
@@ -299,10 +299,10 @@ static int take_lease(struct gb_resumption *resumption, struct gb_holding *lease
         return GPUBUF_E_PROTOCOL;
     if (!lease)
         return granted ? note_unwanted(resumption, id) : 0;
-    lease->asked = NULL;
+    lease->resuming.asked = NULL;
     if (granted) {
         lease->id = id;
-        lease->resumed = true;
+        lease->resuming.granted = true;
     } else {
         lose_lease(lease, same_instance);
     }
@@ -336,9 +336,9 @@ static int take_leases(struct gb_resumption *resumption, struct gb_json resumed,
 static void settle_imports(struct gpubuf_client *client, bool same_instance)
 {
     for (struct gb_holding *lease = client->leases; lease; lease = lease->next) {
-        for (size_t i = 0; lease->resumed && i < lease->segment_count; i++)
+        for (size_t i = 0; lease->resuming.granted && i < lease->segment_count; i++)
             lease->segments[i].import->counted = true;
-        lease->resumed = false;
+        lease->resuming.granted = false;
     }
     gb_imports_resume(&client->imports, same_instance);
     gb_imports_unhold(&client->imports);
@@ -402,7 +402,7 @@ static int greeting_reply(struct gb_request *request, const struct gb_reply *rep
         return 0;
     }
     for (struct gb_holding *lease = client->leases; lease; lease = lease->next) {
-        if (atomic_load(&lease->state) == GB_LEASE_SEALED && !lease->resumed)
+        if (atomic_load(&lease->state) == GB_LEASE_SEALED && !lease->resuming.granted)
             lose_lease(lease, same);
     }
     finish(client, same);

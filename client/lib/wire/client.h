@@ -119,7 +119,8 @@ struct gb_deliveries {
 struct gb_releases {
     uint64_t *ids;
     size_t count, capacity;
-    size_t leases; /* that live */
+    size_t leases;       /* that live */
+    uint64_t last_lease; /* the last number of one */
     int64_t last_us;
 };
 
@@ -181,7 +182,6 @@ struct gpubuf_client {
     struct gb_provide *provides;
     uint64_t last_watch; /* the last number of a watch or a provided prefix */
     struct gb_holding *leases;
-    uint64_t last_lease; /* the last number of one */
     struct gb_imports imports;
     struct gb_order *order;   /* see objects/order.h; NULL: no event was ever waited for */
     struct gb_cached *cached; /* see objects/cached.h; NULL: no lease is cached */
