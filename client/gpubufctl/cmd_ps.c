@@ -51,7 +51,7 @@ static const struct gb_table_column leases[] = {
     {"name", "name", .style = GB_STYLE_BOLD, .flexible = true},
 };
 
-/* The part of a control group's path that says most: a pod's `pod` with its uid, else the last. */
+/* The part of a control group's path that names it: of a pod's `pod` and its uid, else the last. */
 static const char *part_of(char *path)
 {
     const char *last = strrchr(path, '/') + 1;
