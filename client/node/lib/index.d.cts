@@ -283,7 +283,7 @@ export interface Shared<T extends SharedObject = SharedObject> {
 export abstract class SharedObject {
   protected constructor ()
   readonly kind: 'bytes' | 'array' | 'column' | 'table' | 'bundle'
-  /** Said by its maker; of a table the metadata of the Arrow schema. */
+  /** Its maker's words about it; of a table the metadata of the Arrow schema. */
   readonly metadata: Map<string, string>
   readonly name: string
   readonly version: number
