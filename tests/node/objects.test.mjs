@@ -236,8 +236,12 @@ test('bytes and arrays have metadata', async () => {
   for (const layout of [{ kind: 'bytes', bytes: 1 }, { kind: 'array', dtype: 'int8', shape: [1] }]) {
     const made = await c.create('said', { ...layout, metadata: { unit: 'm' } }, { replace: true })
     await made.seal()
-    assert.deepEqual([...(await c.open('said')).metadata], [['unit', 'm']])
+    const opened = await c.open('said')
+    assert.deepEqual([...opened.metadata], [['unit', 'm']])
+    opened.release()
+    made.release()
   }
+  await c.delete('said')
 })
 
 function safetensors (tensors, metadata) {
