@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-from random import Random
 
 import pytest
 from child import Child
@@ -503,56 +502,3 @@ def test_sessions_that_leave_their_leases(daemon_factory):
     finally:
         child.kill()
     peer.call("release", lease=claim(peer, wait_ms=60000)["lease"])
-
-
-def commanded(peer):
-    """A child's work: claims, and releases or hangs up when it is told to."""
-    held = claim(peer, wait_ms=60000)
-    signal.signal(signal.SIGUSR1, lambda *_: peer.call("release", lease=held["lease"]))
-    signal.signal(signal.SIGUSR2, lambda *_: peer.socket.close())
-    return held["generation"]
-
-
-@pytest.mark.host_only("the driver's own memory does not outlive it by itself")
-@pytest.mark.parametrize("seed", range(3))
-# RELIABILITY.md: The daemon ends 11
-def test_any_order(supervised, seed):  # noqa: F811
-    """Whatever happens to the holder of a claim and to the daemon: nobody else has it before the holder is over."""
-    random = Random(seed)
-    daemon = supervised()
-    Child(daemon.path, lambda peer: peer.call("release", lease=make(peer)["lease"])).kill()
-    children, generation, holder, connected = [], 0, None, False
-    try:
-        for _ in range(25):
-            if holder is None:
-                generation += 1
-                holder, connected = Child(daemon.path, commanded), True
-                children.append(holder)
-                assert holder.result == generation
-            act = random.choice(["stop", "go on", "hang up", "crash", "release", "kill", "delay"])
-            if act in ("stop", "go on"):
-                os.kill(holder.pid, signal.SIGSTOP if act == "stop" else signal.SIGCONT)
-            elif act == "crash":
-                daemon.crash()
-                connected = False
-            elif act == "hang up" and connected:
-                os.kill(holder.pid, signal.SIGCONT)
-                os.kill(holder.pid, signal.SIGUSR2)
-                with Peer(daemon.path) as peer:
-                    wait_until(lambda: writers(peer) == [(holder.pid, True, True)])
-                connected = False
-            elif act == "release" and connected:
-                os.kill(holder.pid, signal.SIGCONT)
-                os.kill(holder.pid, signal.SIGUSR1)
-                holder = None
-            elif act == "kill":
-                holder.kill()
-                holder = None
-            if holder:
-                with Peer(daemon.path) as peer:
-                    peer.error("timeout", "open", name="pool", access="write", exclusive=True, wait_ms=5)
-                    assert told(peer)["generation"] == generation
-                    assert [one[0] for one in writers(peer)] == [holder.pid], act
-    finally:
-        for child in children:
-            child.kill()
