@@ -387,17 +387,22 @@ def test_a_page_that_is_not_handed_over(directory, lost):
         kept.close()
 
 
-def test_the_manager_forgets_pages_of_those_that_have_ended(directory):
-    """A stream that was there for its readers alone goes when they ended while no daemon ran, and its pages with it."""
+def test_those_that_end_while_no_daemon_runs(directory):
+    """A writer learns that they are gone; a stream that was there for its readers alone goes, and its pages with it."""
     kept = Kept(directory)
     try:
-        make(kept.start())
-        dead = Child(f"{directory}/s", lambda peer: read(peer)[1]["reader"])
+        author = kept.start()
+        for name in ("cam0", "cam1"):
+            make(author, name)
+        write(author, "cam1")
+        dead = Child(f"{directory}/s", lambda peer: [read(peer, name)[1]["reader"] for name in ("cam0", "cam1")])
+        assert roster(author)[0] == [0]
         kept.crash()
         dead.kill()
         assert "stream" not in kept.start().call("stat", name="cam0")["object"]
+        assert roster(author)[0] == []
         kept.crash()
-        assert not kept.pages()
+        assert len(kept.pages()) == 2  # roster and front of the other
     finally:
         kept.close()
 
