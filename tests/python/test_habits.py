@@ -279,13 +279,6 @@ def test_dtypes_by_numpys_short_names(client):
         client.create("made", "float65", 2, replace=True)
 
 
-def test_expire_says_how_it_takes_its_time(client):
-    client.put("a", b"")
-    with pytest.raises(TypeError, match='expire\\(name, ttl="1h"\\)'):
-        client.expire("a", "1h")
-    assert client.stat("a").ttl == 0
-
-
 def test_a_stack_of_images_is_shown_shortly(client):
     client.put("stack", np.zeros((10, 480, 640, 3), "u1"))
     client.put("small", np.arange(24).reshape(2, 3, 4))

@@ -410,14 +410,12 @@ class Calls(Steps):
         await self._each("set", names, params={"pinned": False})
 
     async def expire(
-        self, *names: str, ttl: Optional[Seconds] = "", version: Optional[int] = None, label: Optional[str] = None
+        self, *names: str, ttl: Optional[Seconds], version: Optional[int] = None, label: Optional[str] = None
     ) -> None:
         """The daemon deletes the objects in `ttl` seconds, whatever was set before; None: never. NotFound, Denied.
 
         Of a `version`, or the newest with a `label`, in place of the current one: Stale.
         """
-        if ttl == "":
-            raise TypeError('expire(name, ttl="1h"): ttl is given by its name; None: the object stays')
         await self._each("set", names, version, label, params={"ttl_ms": _params.ttl_ms(ttl)})
 
     async def spill(
