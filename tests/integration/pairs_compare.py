@@ -432,10 +432,12 @@ class Comparing:
             if limit == "user_segments" and self.unmaps == self.unmaps_before:
                 self.check_segments(client, error)
         elif "layout" in params and not self.model.in_grace:
-            size = params["layout"].get("bytes", 0)
-            # Since then clients may have given back, as they were asked, memory that they had mapped.
-            mapped = re.search(r"(\d+) mapped by clients", error.message)
-            wanted = rounded(size, 2 * MIB) + 4 * MIB + (int(mapped[1]) if mapped else 0)
+            # Since then clients may have given back, as they were asked, memory that they had mapped; and what was being made
+            # for a session that has ended is free.
+            told = re.search(r"(\d+) bytes", error.message)  # those that it lacks room for
+            size = int(told[1]) if told else params["layout"].get("bytes", 0)
+            coming = re.findall(r"(\d+) (?:mapped by clients|being made or given back)", error.message)
+            wanted = rounded(size, 2 * MIB) + 4 * MIB + sum(map(int, coming))
             for one in self.eye.call("stats")["devices"]:
                 if one["id"] == params.get("device", "host") and one["free"] >= wanted:
                     raise Difference(f"{one['free']} bytes are free of {one['id']}: {error}")
