@@ -198,6 +198,7 @@ def test_engines_are_killed(there, rounds):
         pytest.skip("namespaces are not permitted here")
     with container(there, ENGINES, str(TTL)) as engines, container(there, SERVER) as server, \
             contextlib.closing(there.daemon.connect()) as peer:
+        wait_until(lambda: not peer.names())  # of other tests' engines
         renewed(peer, engines, server)
         wait_until(lambda: not peer.names())
         before = server("state")  # its descriptors, and the GPU's free memory
