@@ -109,6 +109,7 @@ class Comparing:
             self.ignored = []
             due = next((w for c in self.clients for w in c.waits if w.ident in c.replies or self.is_due(w)), None)
             if not due:
+                self.settled = time.monotonic()
                 return
             self.answered(due)
 
