@@ -53,10 +53,10 @@ void gb_stream_free(struct gb_store *store, struct gb_stream *stream); /* NULL i
 unsigned gb_stream_readers(const struct gb_stream *stream);            /* likewise: how many */
 
 /* Makes the object's stream anew of an earlier daemon's pages, which are taken over in any case. If
-   one is missing (its fd is -1) the stream is torn. As long as it is not, the leases that took part
-   come then, a reader's with the descriptor of its page; and, when nothing can fail any more and
-   the manager is told of pages again, the end. GPUBUF_E_NO_MEMORY: nothing of what the stream
-   shares has changed. */
+   one is missing (its fd is -1) the stream is torn. If it is not, gb_stream_restore_part() restores
+   each lease that took part, a reader's with the descriptor of its page. gb_stream_restored() is
+   called last: nothing can fail any more, and the manager hears of pages again.
+   GPUBUF_E_NO_MEMORY: the stream's shared memory has not changed. */
 int gb_stream_restore(struct gb_object *object, const struct gb_stream_page *roster,
                       const struct gb_stream_page *front, bool torn);
 int gb_stream_restore_part(struct gb_lease *lease, const struct gb_live_lease *former, int fd);

@@ -4,8 +4,8 @@ is installed: bench_frames.py SOCKET [--quick].
 
 Text: one row of 10 000 × 14, ten columns of text with values that repeat themselves and one in five missing, one whose
 strings are all different, both again as Python's own objects, 100 000 categories, and a million values of 300. Numbers:
-a million rows of ten columns with each kind of index, and 1000 × 1000. Small: 10 rows of five kinds, and one row of floats. Times are this process's processor time, so that the machine's load counts little. Prints rows for
-scripts/run-bench.
+a million rows of ten columns with each kind of index, and 1000 × 1000. Small: 10 rows of five kinds, and one row of floats.
+Times are this process's processor time, so that the machine's load counts little. Prints rows for scripts/run-bench.
 """
 
 import json

@@ -369,7 +369,7 @@ def test_a_peer_that_stops_in_the_middle(cluster, came):
     data = os.urandom(16 * MIB)
     with a.connect() as here, b.connect() as there:
         share(here, "x", data)
-        cluster.await_names("x")  # else a fetch that finds none is told of
+        cluster.await_names("x")  # before that a fetch finds no machine, and says so
         cluster.await_news(b)
         a.lane.hold(came)
         ident = there.request("open", name="x", wait_ms=WAIT)

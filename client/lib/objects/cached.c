@@ -368,8 +368,9 @@ struct gpubuf_object *gb_cached_find(struct gpubuf_client *client, const char *n
    surplus alone misses; one is let in now and then, since the most used should be cached. */
 static bool has_room(struct gb_cached *cached, const struct gb_holding *lease, int64_t now)
 {
-    return cached->count < cached->most || lease->told ||
-           now - cached->oldest->idle_since >= FRESH_MS || ++cached->surplus % ADMIT_EVERY == 0;
+    if (cached->count < cached->most || lease->told || now - cached->oldest->idle_since >= FRESH_MS)
+        return true;
+    return ++cached->surplus % ADMIT_EVERY == 0;
 }
 
 bool gb_cached_take(struct gb_holding *lease)
