@@ -120,7 +120,7 @@ PEER_LIBS := $(UV_LIBS) $(SSL_LIBS) $(CURL_LIBS)
 objects = $(patsubst %.c,$(B)/obj/%.o,$(1))
 programs = $(patsubst %.c,$(B)/%,$(1))
 
-PROTO_SOURCES := $(wildcard proto/*.c)
+PROTO_SOURCES := $(wildcard proto/*/*.c)
 DAEMON_SOURCES := $(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c))
 LIB_SOURCES := $(wildcard client/lib/*/*.c)
 CTL_SOURCES := $(filter-out client/gpubufctl/main.c,$(wildcard client/gpubufctl/*.c)) client/common/remake.c
@@ -144,7 +144,7 @@ SOURCES := $(PROTO_SOURCES) $(DAEMON_SOURCES) daemon/main.c $(LIB_SOURCES) $(CTL
 	client/gpubufctl/main.c $(GATEWAY_SOURCES) $(PEER_SOURCES) $(EXAMPLE_SOURCES) $(wildcard tests/unit/*.c tests/lib/*.c) \
 	$(FAKECUDA_SOURCES) \
 	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c tests/fault/*.c tests/peer/*.c tests/sim/*.c)
-HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h daemon/*/*.h client/*/*.h client/*/*/*.h examples/*.h tests/*/*.h)
+HEADERS := $(wildcard include/*.h proto/*/*.h daemon/*.h daemon/*/*.h client/*/*.h client/*/*/*.h examples/*.h tests/*/*.h)
 OBJECTS := $(call objects,$(SOURCES))
 PYTHON_OBJECTS := $(call objects,$(PYTHON_SOURCES))
 
@@ -544,11 +544,11 @@ $(B)/fakecuda/libcuda.so.1: $(call objects,$(filter-out %/hip.c,$(FAKECUDA_SOURC
 	@mkdir -p $(@D)
 	$(Q)$(LINK_SHARED) -Wl,-soname,$(@F) -o $@ $(filter %.o,$^)
 # The same driver as HIP's: the functions of the table by their names there, but for those of hip.c.
-$(B)/fakecuda/libamdhip64.so: $(call objects,$(FAKECUDA_SOURCES)) proto/cuda.h tests/fakecuda/hip.c $(B)/sources
+$(B)/fakecuda/libamdhip64.so: $(call objects,$(FAKECUDA_SOURCES)) proto/driver/cuda.h tests/fakecuda/hip.c $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	@sed -nE 's/^HIP\((\w+),.*/\1=/p' tests/fakecuda/hip.c > $@.own
-	@sed -nE 's/^ *X\((\w+), (\w*), [0-9]+, (\w+),.*/\3=\1\2/p' proto/cuda.h | \
+	@sed -nE 's/^ *X\((\w+), (\w*), [0-9]+, (\w+),.*/\3=\1\2/p' proto/driver/cuda.h | \
 		grep -vFf $@.own | sed 's/^/--defsym=/' > $@.symbols
 	$(Q)$(LINK_SHARED) -Wl,-Bsymbolic,-soname,$(@F),@$@.symbols -o $@ $(filter %.o,$^)
 ifneq ($(SANITIZE),)

@@ -10,7 +10,7 @@
 #include "daemon/base/size.h"
 #include "daemon/memory/device_kinds.h"
 #include "daemon/store/quota.h"
-#include "proto/option.h"
+#include "proto/base/option.h"
 
 /* The least budget of a tier: the bytes of a segment. */
 

@@ -12,8 +12,8 @@
 #include "daemon/base/log.h"
 #include "daemon/memory/device.h"
 #include "daemon/spill/settings.h"
-#include "proto/errors.h"
-#include "proto/option.h"
+#include "proto/base/errors.h"
+#include "proto/base/option.h"
 
 struct gb_quota_rule; /* quota.h */
 

@@ -20,7 +20,7 @@
 #include "daemon/base/listener.h"
 #include "daemon/base/log.h"
 #include "daemon/survive/notify.h"
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 #define FIRST_FD 3
 #define OWN_FDS 2 /* descriptors that each child gets before the kept ones */

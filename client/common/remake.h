@@ -8,8 +8,8 @@
 #define GB_REMAKE_H
 
 #include "gpubuf.h"
-#include "proto/errors.h"
-#include "proto/layout.h"
+#include "proto/base/errors.h"
+#include "proto/layout/layout.h"
 
 /* A stretch of a buffer's bytes, and how they change on their way to the new object. */
 struct gb_stretch {

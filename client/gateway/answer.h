@@ -5,7 +5,7 @@
 #ifndef GB_GATEWAY_ANSWER_H
 #define GB_GATEWAY_ANSWER_H
 
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 /* The members of an answer to `stats` that are passed on. Texts lie in the answer and in the
    pool. */

@@ -8,7 +8,7 @@
 
 #include "client/gateway/ask.h"
 #include "client/gateway/ring.h"
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 #define GB_GATEWAY_OBJECTS_MOST 10000 /* rows of one answer */
 

@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 
 #include "gpubuf.h"
-#include "proto/errors.h"
+#include "proto/base/errors.h"
 
 struct gb_gateway_ask {
     const char *socket;           /* the caller's; NULL: the default places */

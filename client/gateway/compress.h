@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 struct gb_gateway_compress;
 

@@ -11,7 +11,7 @@
 #include "client/gateway/answer.h"
 #include "client/gateway/ask.h"
 #include "client/gateway/clock.h"
-#include "proto/log.h"
+#include "proto/wire/log.h"
 
 #define TICK_MS 1000
 #define CONNECT_MS 1000

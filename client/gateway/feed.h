@@ -13,7 +13,7 @@
 #include "client/gateway/publish.h"
 #include "client/gateway/ring.h"
 #include "gpubuf.h"
-#include "proto/errors.h"
+#include "proto/base/errors.h"
 
 struct gb_gateway_feed {
     const char *socket; /* the caller's; NULL: the default places */

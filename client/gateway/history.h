@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 #define GB_GATEWAY_HISTORY_STEPS 120
 #define GB_GATEWAY_HISTORY_STEP_MS 5000

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/option.h"
+#include "proto/base/option.h"
 
 static int check_name(void *at, const char *value, struct gb_error *error)
 {

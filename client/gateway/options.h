@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "proto/log.h"
+#include "proto/wire/log.h"
 
 #define GB_GATEWAY_OPTIONS_MANY 8 /* of an option that may be given several times */
 

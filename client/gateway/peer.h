@@ -5,7 +5,7 @@
 #ifndef GB_GATEWAY_PEER_H
 #define GB_GATEWAY_PEER_H
 
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 /* Writes the metrics; without an answer, gpubufd_peer_up 0. */
 void gb_gateway_peer_metrics(const char *path, struct gb_writer *writer);

@@ -11,7 +11,7 @@
 #define GB_GATEWAY_PUBLISH_H
 
 #include "client/gateway/ring.h"
-#include "proto/errors.h"
+#include "proto/base/errors.h"
 
 struct gb_gateway_publish;
 

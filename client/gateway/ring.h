@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 #define GB_GATEWAY_RING_EVENTS (1u << 15)
 #define GB_GATEWAY_RING_BYTES (16u << 20)

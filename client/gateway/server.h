@@ -9,7 +9,7 @@
 #include "client/gateway/connections.h"
 #include "client/gateway/feed.h"
 #include "client/gateway/options.h"
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 #define GB_GATEWAY_TOKEN_BYTES 513
 #define GB_GATEWAY_BODY_BYTES 1024 /* of a form's body; there is one form */

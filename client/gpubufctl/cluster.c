@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "json_print.h"
-#include "proto/json.h"
+#include "proto/wire/json.h"
 #include "table.h"
 
 static const char *socket_path(const char *path)

@@ -5,7 +5,7 @@
 
 #include "commands.h"
 #include "json_print.h"
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 void gb_cmd_call(struct gb_cli *cli, struct gb_cli_args *args)
 {

@@ -7,7 +7,7 @@
 #include "json_print.h"
 #include "names.h"
 #include "parse.h"
-#include "proto/limits.h"
+#include "proto/base/limits.h"
 
 /* Indices into a command's options: those that take versions have VERSION and LABEL first. */
 enum { VERSION, LABEL, FORCE, RECURSIVE = FORCE + 1, TIER = FORCE, WAIT = FORCE };

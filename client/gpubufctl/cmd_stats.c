@@ -9,7 +9,7 @@
 #include "grid.h"
 #include "json_print.h"
 #include "parse.h"
-#include "proto/limits.h"
+#include "proto/base/limits.h"
 #include "term.h"
 
 const struct gb_cli_option gb_stats_options[] = {{0}};

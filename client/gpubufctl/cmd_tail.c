@@ -6,8 +6,8 @@
 
 #include "commands.h"
 #include "format.h"
-#include "proto/json.h"
-#include "proto/stream.h"
+#include "proto/wire/json.h"
+#include "proto/wire/stream.h"
 #include "series.h"
 #include "term.h"
 

@@ -6,7 +6,7 @@
 #include "commands.h"
 #include "json_print.h"
 #include "names.h"
-#include "proto/dtype.h"
+#include "proto/layout/dtype.h"
 #include "term.h"
 
 /* The words before the one that is typed, as far as they matter for it. */

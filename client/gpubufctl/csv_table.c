@@ -11,7 +11,7 @@
 #include <strings.h>
 
 #include "end.h"
-#include "proto/limits.h"
+#include "proto/base/limits.h"
 
 struct gb_csv_reader {
     struct csv_parser parser;

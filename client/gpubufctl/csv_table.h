@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/errors.h"
+#include "proto/base/errors.h"
 
 enum gb_csv_type {
     GB_CSV_BOOL,

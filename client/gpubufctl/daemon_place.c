@@ -6,7 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "proto/place.h"
+#include "proto/base/place.h"
 
 void gb_daemon_place_find(struct gb_daemon_place *place, const struct gb_cli *cli)
 {

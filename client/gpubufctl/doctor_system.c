@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "format.h"
-#include "proto/cuda.h"
-#include "proto/handle.h"
+#include "proto/driver/cuda.h"
+#include "proto/wire/handle.h"
 
 /* ---- the driver ---- */
 

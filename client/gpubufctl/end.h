@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "proto/errors.h"
-#include "proto/json.h"
+#include "proto/base/errors.h"
+#include "proto/wire/json.h"
 
 /* Exit statuses; gpubufctl(1) documents them. */
 enum gb_status {

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/dtype.h"
+#include "proto/layout/dtype.h"
 
 #define GB_FORMAT_MAX 96
 

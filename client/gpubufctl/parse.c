@@ -7,7 +7,7 @@
 #include <strings.h>
 
 #include "end.h"
-#include "proto/limits.h"
+#include "proto/base/limits.h"
 
 #define LARGEST ((uint64_t)GB_LIMIT(integer))
 

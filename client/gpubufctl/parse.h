@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "proto/errors.h"
+#include "proto/base/errors.h"
 
 #define GB_PARSE_NDIM 32
 

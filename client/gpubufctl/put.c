@@ -8,7 +8,7 @@
 
 #include "format.h"
 #include "json_print.h"
-#include "proto/handle.h"
+#include "proto/wire/handle.h"
 
 void gb_put_check_name(const struct gb_put *put, const char *file)
 {

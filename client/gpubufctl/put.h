@@ -11,7 +11,7 @@
 #include "cli.h"
 #include "file.h"
 #include "parse.h"
-#include "proto/dtype.h"
+#include "proto/layout/dtype.h"
 
 enum gb_put_kind { GB_PUT_AUTO, GB_PUT_BYTES, GB_PUT_ARRAY, GB_PUT_COLUMN, GB_PUT_TABLE };
 

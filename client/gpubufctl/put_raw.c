@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/limits.h"
+#include "proto/base/limits.h"
 #include "put.h"
 
 /* Reads a pipe to its end. */

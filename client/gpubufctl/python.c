@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "json_print.h"
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 enum { ANSWER_MAX = 1 << 20, NO_PACKAGE = 65 };
 

@@ -6,7 +6,7 @@
 
 #include "end.h"
 #include "format.h"
-#include "proto/handle.h"
+#include "proto/wire/handle.h"
 
 /* Ends the program if the library has failed. */
 static void check(const struct gpubuf_object *object, int code)

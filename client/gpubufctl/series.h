@@ -10,8 +10,8 @@
 #define GB_SERIES_H
 
 #include "gpubuf.h"
-#include "proto/dtype.h"
-#include "proto/json.h"
+#include "proto/layout/dtype.h"
+#include "proto/wire/json.h"
 
 struct gb_series {
     const char *name; /* the column's; NULL if it has none */

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 /* As the words of --color, counted from 1. */
 enum gb_color { GB_COLOR_UNSET, GB_COLOR_AUTO, GB_COLOR_ALWAYS, GB_COLOR_NEVER };

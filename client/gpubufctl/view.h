@@ -3,7 +3,7 @@
 #define GB_VIEW_H
 
 #include "cli.h"
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 /*
  * The part that gb_view_open opens: a column, or an array of a bundle, and a slice; each may be

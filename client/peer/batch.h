@@ -18,7 +18,7 @@
 #define GB_PEER_BATCH_H
 
 #include "client/peer/etcd.h"
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 enum {
     /* Changes in a transaction. etcd takes 128 operations, and counts those of a transaction within

@@ -9,7 +9,7 @@
 
 #include "client/common/remake.h"
 #include "client/peer/sum_avx2.h"
-#include "proto/handle.h"
+#include "proto/wire/handle.h"
 
 struct gb_peer_part {
     struct gb_stretch stretch; /* its object is a reference */

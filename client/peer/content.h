@@ -14,8 +14,8 @@
 
 #include "client/lib/objects/pinned.h"
 #include "gpubuf.h"
-#include "proto/layout.h"
-#include "proto/limits.h"
+#include "proto/base/limits.h"
+#include "proto/layout/layout.h"
 
 #define GB_PEER_CHUNK ((uint64_t)1 << 20)
 

@@ -9,7 +9,7 @@
 
 #include "client/peer/copies.h"
 #include "gpubuf.h"
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 struct gb_peer_described {
     struct gb_string name, state, device, mode, label, scope;

@@ -24,7 +24,7 @@
 #include <stdint.h>
 
 #include "client/peer/word.h"
-#include "proto/errors.h"
+#include "proto/base/errors.h"
 
 enum { GB_PEER_NODE_BYTES = 64, GB_PEER_HOST_BYTES = 256, GB_PEER_PLACES_MOST = 16 };
 

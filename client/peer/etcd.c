@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 /* The largest answer, and the largest line of a stream. */
 #define REPLY_MOST (32u << 20)

@@ -18,8 +18,8 @@
 #include <uv.h>
 
 #include "client/peer/figures.h"
-#include "proto/errors.h"
-#include "proto/json.h"
+#include "proto/base/errors.h"
+#include "proto/wire/json.h"
 
 enum { GB_PEER_ETCD_ENDPOINTS = 16 };
 

@@ -14,7 +14,7 @@
 #include "client/peer/remote.h"
 #include "client/peer/seldom.h"
 #include "client/peer/transfer.h"
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 enum { GB_PEER_FAILED_MOST = 16 }; /* machines that one fetch leaves; then it gives up */
 

@@ -14,7 +14,7 @@ struct gb_peer_figures {
     uint64_t leases; /* granted to other machines; their numbers are those of leases */
     unsigned waits;  /* requests that wait in a thread for work on a GPU */
     struct {
-        int code; /* of proto/errors.h; 0: the end */
+        int code; /* of proto/base/errors.h; 0: the end */
         uint64_t count;
     } failures[GB_PEER_FAILURE_KINDS]; /* of fetches */
     uint64_t joined;                   /* times that the directory became available */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "client/peer/ucx.h"
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 enum {
     TURN = 256,         /* steps of UCX in one turn of the loop */

@@ -22,7 +22,7 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 struct gb_peer_lane;
 struct gb_peer_ucx;

@@ -7,7 +7,7 @@
 
 #include "client/peer/content.h"
 #include "client/peer/outbox.h"
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 struct gb_peer_lease {
     struct gb_link of_session;

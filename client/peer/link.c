@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "client/peer/dial.h"
-#include "proto/limits.h"
+#include "proto/base/limits.h"
 
 enum {
     TURN_BYTES =

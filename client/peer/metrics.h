@@ -4,7 +4,7 @@
 
 #include "client/peer/figures.h"
 #include "client/peer/publish.h"
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 struct gb_peer_state {
     const struct gb_peer_figures *figures;

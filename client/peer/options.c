@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/option.h"
+#include "proto/base/option.h"
 
 /* Checks the URL of a server of etcd. */
 static int check_url(void *at, const char *value, struct gb_error *error)

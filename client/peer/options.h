@@ -7,7 +7,7 @@
 
 #include "client/peer/directory.h"
 #include "client/peer/etcd.h"
-#include "proto/log.h"
+#include "proto/wire/log.h"
 
 enum { GB_PEER_PREFIXES_MOST = 16 };
 

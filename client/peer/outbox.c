@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 struct gb_peer_item {
     struct gb_link link;

@@ -16,8 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/errors.h"
-#include "proto/list.h"
+#include "proto/base/errors.h"
+#include "proto/base/list.h"
 
 struct gb_staging;
 

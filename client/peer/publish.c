@@ -6,7 +6,7 @@
 
 #include "client/peer/seldom.h"
 #include "client/peer/tree.h"
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 /* Names that are being published: two transactions of etcd's, one under way and the next one. */
 #define AT_ONCE 200

@@ -13,8 +13,8 @@
 #include "client/peer/described.h"
 #include "client/peer/options.h"
 #include "client/peer/tls.h"
-#include "proto/limits.h"
-#include "proto/list.h"
+#include "proto/base/limits.h"
+#include "proto/base/list.h"
 
 enum {
     ASKERS_MOST = 32, /* connections */

@@ -25,7 +25,7 @@
 #include "client/peer/copies.h"
 #include "client/peer/figures.h"
 #include "client/peer/parts.h"
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 struct gb_peer_query;
 

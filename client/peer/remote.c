@@ -10,8 +10,8 @@
 #include "client/peer/figures.h"
 #include "client/peer/granted.h"
 #include "client/peer/seldom.h"
-#include "proto/json.h"
-#include "proto/list.h"
+#include "proto/base/list.h"
+#include "proto/wire/json.h"
 
 enum {
     REMOTES_MOST = 4096,

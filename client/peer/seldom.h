@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "proto/log.h"
+#include "proto/wire/log.h"
 
 /* Whether the log is to have a line of that kind and machine: `most` a minute. `left_out`: how many
    more there were in the minute of the line before. `who`: the machine's node; NULL: any, or

@@ -9,7 +9,7 @@
 #include "client/peer/options.h"
 #include "client/peer/reading.h"
 #include "client/peer/seldom.h"
-#include "proto/handle.h"
+#include "proto/wire/handle.h"
 
 enum {
     LEASES_MOST = 256,

@@ -9,7 +9,7 @@
 
 #include <ucp/api/ucp.h>
 
-#include "proto/errors.h"
+#include "proto/base/errors.h"
 
 #define GB_PEER_UCX_FUNCTIONS(X)                                                                   \
     X(ucp_config_read)                                                                             \

@@ -15,8 +15,8 @@
 #include <stdint.h>
 
 #include "client/peer/directory.h"
-#include "proto/json.h"
-#include "proto/list.h"
+#include "proto/base/list.h"
+#include "proto/wire/json.h"
 
 struct gb_peer_view_node {
     const char *name; /* of less than GB_PEER_NODE_BYTES */

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 enum { GB_PEER_WORD_BYTES = 16 };
 

@@ -5,7 +5,7 @@
 
 #include "client/peer/digest.h"
 #include "client/peer/tree.h"
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 struct asker {
     struct asker *next;

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "proto/limits.h"
+#include "proto/base/limits.h"
 
 struct gb_limits {
 #define GB_LIMIT_MEMBER(name, value, text) uint64_t name;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/base/lock.h"
-#include "proto/place.h"
+#include "proto/base/place.h"
 
 static char *default_path(struct gb_error *error)
 {

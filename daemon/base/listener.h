@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "proto/errors.h"
+#include "proto/base/errors.h"
 
 #define GB_LISTENER_BACKLOG 128 /* connections that are not accepted yet */
 

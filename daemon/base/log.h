@@ -5,7 +5,7 @@
 #include <sys/types.h>
 
 #include "daemon/base/clock.h"
-#include "proto/log.h"
+#include "proto/wire/log.h"
 
 #define GB_LOG_PAUSE_MS 60000 /* between two lines of one kind that one user causes */
 #define GB_NOBODY ((uid_t)-1)

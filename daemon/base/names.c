@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 static struct gb_name *name_of(const struct gb_tree_node *node)
 {

@@ -8,8 +8,8 @@
 
 #include <assert.h>
 
-#include "proto/json.h"
-#include "proto/list.h"
+#include "proto/base/list.h"
+#include "proto/wire/json.h"
 
 struct gb_shared_writer {
     struct gb_writer writer;

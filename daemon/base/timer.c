@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 /* heap[0] is the earliest; the children of place p are at 2p and 2p + 1. */
 

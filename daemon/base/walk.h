@@ -6,7 +6,7 @@
 #ifndef GB_WALK_H
 #define GB_WALK_H
 
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 /* A list's walks are kept in a list of their own. */
 struct gb_walk {

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 #define GB_ARENA_GRANULE 256u
 

@@ -10,7 +10,7 @@
 #include <uv.h>
 
 #include "daemon/memory/device.h"
-#include "proto/cuda.h"
+#include "proto/driver/cuda.h"
 
 struct gb_cuda_copier {
     const struct gb_cuda *cuda;

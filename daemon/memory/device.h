@@ -14,8 +14,8 @@
 #include <stdint.h>
 
 #include "daemon/memory/recency.h"
-#include "proto/errors.h"
-#include "proto/handle.h"
+#include "proto/base/errors.h"
+#include "proto/wire/handle.h"
 
 #define GB_DEVICES 16 /* of a daemon, at most */
 

@@ -13,7 +13,7 @@
 #include "daemon/base/log.h"
 #include "daemon/memory/cuda_copy.h"
 #include "daemon/memory/device.h"
-#include "proto/cuda.h"
+#include "proto/driver/cuda.h"
 
 /* Tries, a second apart, to start a driver that is not ready yet at boot. */
 #define START_TRIES 30

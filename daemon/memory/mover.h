@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <uv.h>
 
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 /* Embedded in the struct that the job is about. Belongs to the mover from gb_mover_submit() until
    `done` is called. */

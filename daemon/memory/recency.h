@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 /*
  * An entry is *clean* if it can be evicted at once: its content is elsewhere, too, or need not be

@@ -23,7 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "proto/errors.h"
+#include "proto/base/errors.h"
 
 #define GB_SPILL_HEADER_BYTES 4096u
 #define GB_PACK_HEADER_BYTES 96u

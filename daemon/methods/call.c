@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/utf8.h"
+#include "proto/base/utf8.h"
 
 const struct gb_path gb_params_path = {.key = "params"};
 

@@ -9,8 +9,8 @@
 #include "daemon/base/failpoint.h"
 #include "daemon/methods/live.h"
 #include "daemon/objects/text.h"
-#include "proto/stream.h"
-#include "proto/utf8.h"
+#include "proto/base/utf8.h"
+#include "proto/wire/stream.h"
 
 struct hello_params {
     uint64_t protocol;

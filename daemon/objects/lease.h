@@ -18,7 +18,7 @@
 
 #include "daemon/objects/page.h"
 #include "daemon/objects/registry.h"
-#include "proto/layout.h"
+#include "proto/layout/layout.h"
 
 /* The most leases with a slot that an object has, since the request that takes its name away clears
    all slots. A holder has one at most, and of several users none keeps another from having one.

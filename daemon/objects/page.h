@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/errors.h"
+#include "proto/base/errors.h"
 
 #define GB_PAGE_SLOTS 2048u /* twice what libgpubuf keeps by default; 16 KiB, charged to nobody */
 

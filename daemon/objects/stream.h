@@ -1,7 +1,7 @@
 /*
- * Streams: who takes part in the frames of a live array, by the pages of proto/stream.h. The holder
- * of a lease joins, and takes part until the lease ends. A stream comes with the first that joins,
- * and goes with its object; before somebody has written, with its last reader. The daemon reads
+ * Streams: who takes part in the frames of a live array, by the pages of proto/wire/stream.h. The
+ * holder of a lease joins, and takes part until the lease ends. A stream comes with the first that
+ * joins, and goes with its object; before somebody has written, with its last reader. The daemon reads
  * no page of others, but to show it. The loop's.
  *
  * A stream outlives the daemon, since those that take part go on meanwhile: what a reader holds
@@ -13,7 +13,7 @@
 #define GB_DAEMON_STREAM_H
 
 #include "daemon/objects/lease.h"
-#include "proto/stream.h"
+#include "proto/wire/stream.h"
 
 #define GB_STREAM_PAGES_AT_ONCE 12u /* of others, in an answer */
 

@@ -7,8 +7,8 @@
 #define GB_TEXT_H
 
 #include "daemon/objects/registry.h"
-#include "proto/layout.h"
-#include "proto/limits.h"
+#include "proto/base/limits.h"
+#include "proto/layout/layout.h"
 
 /* The longest text of an object, so that a reply with one, or several, is one message. */
 #define GB_OBJECT_TEXT_MAX (GB_LIMIT(line_bytes) - 16384)

@@ -11,7 +11,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
-#include "proto/limits.h"
+#include "proto/base/limits.h"
 
 #define COPIES 253u        /* descriptors in one message: what the kernel lets through */
 #define NOTHING_UNREAD 256 /* the kernel counts more octets for a message of a single one */

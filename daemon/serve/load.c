@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "proto/utf8.h"
+#include "proto/base/utf8.h"
 
 static struct gb_load *find(struct gb_loads *loads, const char *prefix, size_t length)
 {

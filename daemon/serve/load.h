@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/limits.h"
+#include "proto/base/limits.h"
 
 #define GB_LOADS 32
 

@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/errors.h"
-#include "proto/limits.h"
+#include "proto/base/errors.h"
+#include "proto/base/limits.h"
 
 enum {
 #define GB_METRICS_LIMIT(name, value, text) GB_METRICS_LIMIT_##name,

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "daemon/base/clock.h"
-#include "proto/utf8.h"
+#include "proto/base/utf8.h"
 
 static struct gb_missing *find(const struct gb_hash_table *table, uint64_t hash, const char *name,
                                size_t length)

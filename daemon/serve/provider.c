@@ -7,7 +7,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/serve/missing.h"
-#include "proto/rpc.h"
+#include "proto/wire/rpc.h"
 
 /* ---- messages to providers ---- */
 

@@ -9,8 +9,8 @@
 #include "daemon/serve/served.h"
 #include "daemon/serve/server.h"
 #include "daemon/store/mapper.h"
-#include "proto/conn.h"
-#include "proto/rpc.h"
+#include "proto/wire/conn.h"
+#include "proto/wire/rpc.h"
 
 /* With more unsent output than this, or with an unsent descriptor, a session's further requests
    wait (backpressure). */

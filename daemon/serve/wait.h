@@ -22,7 +22,7 @@
 #include "daemon/memory/tier.h"
 #include "daemon/store/making.h"
 #include "daemon/store/user.h"
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 struct gb_server;
 struct gb_session;

@@ -17,7 +17,7 @@
 #include "daemon/base/hash.h"
 #include "daemon/memory/arena.h"
 #include "daemon/memory/device.h"
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 struct gb_domain_key {
     struct gb_device *device;

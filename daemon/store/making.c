@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/store/store.h"
-#include "proto/limits.h"
+#include "proto/base/limits.h"
 
 struct gb_making_job {
     struct gb_job job;

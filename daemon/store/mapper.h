@@ -3,7 +3,7 @@
 #define GB_MAPPER_H
 
 #include "daemon/base/hash.h"
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 struct gb_segment;
 struct gb_store;

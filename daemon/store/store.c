@@ -7,7 +7,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
-#include "proto/limits.h"
+#include "proto/base/limits.h"
 
 #define MIB ((uint64_t)1 << 20)
 #define FINAL_UNIT 4096

@@ -15,7 +15,7 @@
 
 #include "daemon/base/hash.h"
 #include "daemon/store/quota.h"
-#include "proto/list.h"
+#include "proto/base/list.h"
 
 enum gb_stock_kind {
     GB_STOCK_OPEN,   /* open in the daemon: of sessions and segments, received, and to be sent */

@@ -35,7 +35,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/errors.h"
+#include "proto/base/errors.h"
 
 #define GB_JOURNAL_VERSION 6
 #define GB_JOURNAL_INSTANCE_BYTES 32      /* of hex, not terminated in the file */

@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "proto/errors.h"
+#include "proto/base/errors.h"
 
 /* The longest name of a descriptor that a manager takes. */
 #define GB_NOTIFY_NAME_BYTES 255

@@ -6,7 +6,7 @@
 #define GB_RECORD_H
 
 #include "daemon/objects/registry.h"
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 enum gb_state_record {
     GB_RECORD_SEGMENT = 2,

@@ -8,7 +8,7 @@
 #include "daemon/base/log.h"
 #include "daemon/objects/text.h"
 #include "daemon/survive/state.h"
-#include "proto/stream.h"
+#include "proto/wire/stream.h"
 
 #define MODE_BITS 0777u
 #define OBJECT_OCTETS 100u /* the least that an object takes in a record */

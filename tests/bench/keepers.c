@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 
 #include "measure.h"
-#include "proto/stream.h"
+#include "proto/wire/stream.h"
 
 #define SESSIONS 64
 #define MEBIBYTE (1u << 20)

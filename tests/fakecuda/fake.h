@@ -23,7 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "proto/cuda.h"
+#include "proto/driver/cuda.h"
 #include "tests/fakecuda/fakecuda.h"
 
 #define FC_EXPORT __attribute__((visibility("default")))

@@ -6,7 +6,7 @@
 #ifndef FAKECUDA_H
 #define FAKECUDA_H
 
-#include "proto/cuda_types.h"
+#include "proto/driver/cuda_types.h"
 
 /*
  * "Kernels": queued on `stream` and run in its order. As with real ones nothing is checked when

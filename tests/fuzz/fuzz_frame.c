@@ -7,7 +7,7 @@
  * them, and descriptors are numbers of our own.
  */
 #include "demand.h"
-#include "proto/limits.h"
+#include "proto/base/limits.h"
 
 enum { SMALL_line_bytes = 1024, SMALL_pending_fds = 12 };
 
@@ -16,7 +16,7 @@ static int close_number(int fd);
 #undef GB_LIMIT
 #define GB_LIMIT(name) SMALL_##name
 #define close(fd) close_number(fd)
-#include "proto/frame.c"
+#include "proto/wire/frame.c"
 #undef close
 
 /* All bytes offered and all descriptors pushed so far; those that were handed out come first. */

@@ -5,7 +5,7 @@
 #include <cjson/cJSON.h>
 
 #include "demand.h"
-#include "proto/rpc.h"
+#include "proto/wire/rpc.h"
 
 struct thing {
     struct gb_string name;

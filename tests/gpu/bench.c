@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 #include "gpubuf.h"
-#include "proto/cuda.h"
+#include "proto/driver/cuda.h"
 #include "tests/bench/measure.h"
 
 static const struct gb_cuda *cuda;
@@ -464,7 +464,7 @@ static void reopen(char **arguments)
 
 /* ---- a kernel ---- */
 
-struct kernels { /* what the table of proto/cuda.h has no need of */
+struct kernels { /* what the table of proto/driver/cuda.h has no need of */
     CUresult (*load)(void **module, const void *image);
     CUresult (*find)(void **function, void *module, const char *name);
     CUresult (*launch)(void *function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,

@@ -69,8 +69,8 @@ class Bench:
         self.place = place
         self.case = case
         self.quick = quick
-        self.program = place.compile("bench.c", "tests/bench/measure.c", "proto/cuda.c", "proto/hip.c",
-                                     "proto/errors.c")
+        self.program = place.compile("bench.c", "tests/bench/measure.c", "proto/driver/cuda.c", "proto/driver/hip.c",
+                                     "proto/base/errors.c")
         self.rounds = 2 if quick else 7
 
     def size(self, real, small):

@@ -1,4 +1,4 @@
-"""The clients of pairs.py: sessions of processes that the test speaks for, and their part in streams (proto/stream.h)."""
+"""The clients of pairs.py: sessions of processes that the test speaks for, and their part in streams (proto/wire/stream.h)."""
 
 import collections
 import os
@@ -79,7 +79,7 @@ class Waiting:
 
 
 class Side:
-    """The pages and the memory of frames by which a session takes part in a stream (proto/stream.h)."""
+    """The pages and the memory of frames by which a session takes part in a stream (proto/wire/stream.h)."""
 
     SLOT, AT, CLAIM_FROM = 64 + 128 * 8, 64, 16
     OUT = 1 << 63

@@ -73,7 +73,7 @@ def test_the_exchanges(daemon):
 
 
 def test_the_limits():
-    header = re.findall(r'^\s+X\((\w+), (\d+), "(.*)"\)', (ROOT / "proto/limits.h").read_text(), re.M)
+    header = re.findall(r'^\s+X\((\w+), (\d+), "(.*)"\)', (ROOT / "proto/base/limits.h").read_text(), re.M)
     table = re.findall(r"^\| `(\w+)` ?\*? \| ([\d ]+) \|", TEXT.split("\n## Limits")[1], re.M)
     assert [(n, v.replace(" ", "")) for n, v in table] == [(n, v) for n, v, _ in header]
 

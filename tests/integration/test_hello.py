@@ -31,7 +31,7 @@ def test_devices(peer):
 
 
 def test_limits_are_those_of_the_header(peer):
-    text = (ROOT / "proto/limits.h").read_text()
+    text = (ROOT / "proto/base/limits.h").read_text()
     header = {n: int(v) for n, v in re.findall(r"^\s+X\((\w+), (\d+),", text, re.M)}
     assert len(header) > 10
     limits = peer.call("hello", protocol=1)["limits"]

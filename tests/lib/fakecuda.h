@@ -8,7 +8,7 @@
 
 #include "tests/cases.h"
 
-#include "proto/cuda.h"
+#include "proto/driver/cuda.h"
 #include "tests/fakecuda/fakecuda.h"
 
 #define MB ((size_t)1 << 20)

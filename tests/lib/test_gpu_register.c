@@ -1,6 +1,6 @@
 /* Memory of the program's own, shared where it lies. */
 #include "gpu.h"
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 #define FLOATS                                                                                     \
     "{\"kind\":\"array\",\"dtype\":\"float32\",\"shape\":[256],"                                   \

@@ -101,9 +101,9 @@ OTHERS = {
         "client/lib/objects/pinned"),
     "client/node/src": (
         "include/", "client/lib/objects/hold", "client/lib/objects/open", "client/lib/objects/pinned",
-        "client/lib/objects/stream", "client/lib/wire/client", "client/lib/wire/gather", "proto/dtype",
+        "client/lib/objects/stream", "client/lib/wire/client", "client/lib/wire/gather", "proto/layout/dtype",
     ),
-    "client/python/src": ("include/", "proto/dtype", "proto/limits", "proto/place", "proto/pool"),
+    "client/python/src": ("include/", "proto/base/limits", "proto/base/place", "proto/base/pool", "proto/layout/dtype"),
 }
 SUFFIXES = (".c", ".h", ".py", ".cjs", ".mjs")
 

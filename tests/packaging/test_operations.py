@@ -62,7 +62,7 @@ def test_the_reasons_that_sessions_end():
     table = PAGE.split("| why a session ended | meaning |")[1].split("\n\n")[0]
     reasons = re.findall(r"`([^`]+)`", "\n".join(row.split("|")[1] for row in table.split("\n")[2:]))
     source = "".join(one.read_text(encoding="utf-8") for one in SOURCES["daemon"])
-    source += "".join(one.read_text(encoding="utf-8") for one in (ROOT / "proto").glob("*.c"))
+    source += "".join(one.read_text(encoding="utf-8") for one in (ROOT / "proto").rglob("*.c"))
     assert len(reasons) >= 8
     assert [reason for reason in reasons if f'"{reason}"' not in source] == []
 

@@ -50,7 +50,7 @@ def test_every_number_has_a_view(client):
 
 
 def test_arrows_formats_both_ways():
-    text = (ROOT / "proto" / "dtype.c").read_text()
+    text = (ROOT / "proto/layout/dtype.c").read_text()
     for name, format_ in re.findall(r'\{"(\w+)", *\d+, *\d, *\w+, *\w+, *-?\d+, *"([^"]+)",', text):
         more = {"fixed_binary": "3", "fixed_list": "3", "decimal128": "5,2", "timestamp": "u:UTC", "duration": "n",
                 "time32": "s", "time64": "n"}.get(name, "")

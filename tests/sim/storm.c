@@ -24,7 +24,7 @@
 #include "client/peer/fetch.h"
 #include "client/peer/options.h"
 #include "client/peer/view.h"
-#include "proto/log.h"
+#include "proto/wire/log.h"
 #include "tests/sim/events.h"
 #include "tests/unit/random.h"
 

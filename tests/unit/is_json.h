@@ -4,7 +4,7 @@
 #ifndef GB_TEST_IS_JSON_H
 #define GB_TEST_IS_JSON_H
 
-#include "proto/json.h"
+#include "proto/wire/json.h"
 
 static inline bool is_json(const char *text, size_t length)
 {

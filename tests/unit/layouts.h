@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "proto/layout.h"
+#include "proto/layout/layout.h"
 
 static inline bool buffers_equal(const struct gb_buffer *a, const struct gb_buffer *b)
 {

@@ -13,7 +13,7 @@ static char *failing_strdup(const char *text)
 #undef strdup
 #define strdup failing_strdup
 
-#include "proto/option.c"
+#include "proto/base/option.c"
 
 #include "daemon/config.c"
 

@@ -8,8 +8,8 @@
 #include "failing.h"
 #include "random.h"
 
-#include "proto/conn.c"
-#include "proto/frame.c"
+#include "proto/wire/conn.c"
+#include "proto/wire/frame.c"
 
 struct pair {
     struct gb_conn conn;

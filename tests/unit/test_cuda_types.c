@@ -1,6 +1,6 @@
 /*
- * proto/cuda_types.h and the table of functions against the Toolkit's <cuda.h>, at compile time,
- * where that is installed. Elsewhere there is nothing to compare with, and the test says so.
+ * proto/driver/cuda_types.h and the table of functions against the Toolkit's <cuda.h>, at compile
+ * time, where that is installed. Elsewhere there is nothing to compare with, and the test says so.
  */
 #include "tests/cases.h"
 
@@ -12,7 +12,7 @@
 #endif
 #endif
 
-#include "proto/cuda.h"
+#include "proto/driver/cuda.h"
 
 #ifdef __cuda_cuda_h__
 

@@ -1,7 +1,7 @@
 /* The types of elements: spelling, widths, Arrow formats and NumPy typestrs, both ways. */
 #include "tests/cases.h"
 
-#include "proto/dtype.h"
+#include "proto/layout/dtype.h"
 
 /* spelling, bits of an element, Arrow, NumPy, DLPack code (255: none) */
 static const struct row {

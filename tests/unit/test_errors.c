@@ -1,9 +1,9 @@
 /* errors: sentences, their cut, kinds and codes. */
 #include "tests/cases.h"
 
-#include "proto/errors.h"
-#include "proto/json.h"
-#include "proto/limits.h"
+#include "proto/base/errors.h"
+#include "proto/base/limits.h"
+#include "proto/wire/json.h"
 
 TEST(test_fill)
 {

@@ -1,7 +1,7 @@
 /* Segment handles, in requests and in replies. */
 #include "tests/cases.h"
 
-#include "proto/handle.h"
+#include "proto/wire/handle.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -2,8 +2,8 @@
    read with what cJSON reads. */
 #include "tests/cases.h"
 
-#include "proto/json.h"
-#include "proto/limits.h"
+#include "proto/base/limits.h"
+#include "proto/wire/json.h"
 
 /* A copy in a block of exactly its size, so that the sanitizer sees every byte read too far. */
 static char *exact(const char *text, size_t length)

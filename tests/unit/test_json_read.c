@@ -3,9 +3,9 @@
 
 #include "failing.h"
 
-#include "proto/json.h"
-#include "proto/limits.h"
-#include "proto/pool.c"
+#include "proto/base/limits.h"
+#include "proto/base/pool.c"
+#include "proto/wire/json.h"
 
 struct thing {
     struct gb_string name;

@@ -6,7 +6,7 @@
 
 #include "tests/cases.h"
 
-#include "proto/json.h"
+#include "proto/wire/json.h"
 #include "random.h"
 
 static void assert_written(struct gb_writer *writer, const char *expected)

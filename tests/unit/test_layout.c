@@ -3,7 +3,7 @@
 #include "tests/cases.h"
 
 #include "layout_text.h"
-#include "proto/limits.h"
+#include "proto/base/limits.h"
 
 /* ---- what is refused ---- */
 

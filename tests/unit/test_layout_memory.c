@@ -5,7 +5,7 @@
  */
 #include "tests/cases.h"
 
-#include "proto/layout.h"
+#include "proto/layout/layout.h"
 
 /* ---- the pool ---- */
 

@@ -5,7 +5,7 @@
 
 #include "failing.h"
 
-#include "proto/pool.c"
+#include "proto/base/pool.c"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define MAX "4503599627370495" /* 2^52 - 1 */

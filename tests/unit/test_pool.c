@@ -4,7 +4,7 @@
 #include "failing.h"
 #include "random.h"
 
-#include "proto/pool.c"
+#include "proto/base/pool.c"
 
 /* Pieces of all sizes: aligned, apart from each other, and unchanged to the end. */
 TEST(test_pieces)

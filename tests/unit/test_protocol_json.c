@@ -10,8 +10,8 @@
 #include "daemon/methods/call.h"
 #include "daemon/methods/methods.h"
 #include "gpubuf.h"
-#include "proto/dtype.h"
-#include "proto/limits.h"
+#include "proto/base/limits.h"
+#include "proto/layout/dtype.h"
 
 /* The file as the daemon has it built in. */
 extern const char gb_protocol_json[];

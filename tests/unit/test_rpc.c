@@ -1,7 +1,7 @@
 /* rpc: requests, replies, notifications and errors, both ways. */
 #include "tests/cases.h"
 
-#include "proto/rpc.h"
+#include "proto/wire/rpc.h"
 
 /* A message read from a block of exactly its size. */
 struct reading {

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/dtype.h"
-#include "proto/limits.h"
+#include "proto/base/limits.h"
+#include "proto/layout/dtype.h"
 
 #define METADATA "__metadata__"
 /* A planned bundle's data, and its large arrays, begin at a multiple of this. */

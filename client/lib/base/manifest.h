@@ -11,8 +11,8 @@
 #define GB_LIB_MANIFEST_H
 
 #include "gpubuf.h"
-#include "proto/json.h"
-#include "proto/layout.h"
+#include "proto/layout/layout.h"
+#include "proto/wire/json.h"
 
 /* A safetensors file has no holes. So unused bytes between the arrays, such as those of a memory
    pool, are written as arrays of bytes whose names begin with this. Readers do not see them. */

@@ -6,7 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "proto/limits.h"
+#include "proto/base/limits.h"
 
 static _Atomic unsigned generation = 1;
 static void (*_Atomic at_end)(void);

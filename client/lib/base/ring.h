@@ -1,6 +1,6 @@
 /*
  * The frames of a stream: which slot a writer may write, and which frame a reader may read. It
- * knows the pages (proto/stream.h) and neither sockets nor content.
+ * knows the pages (proto/wire/stream.h) and neither sockets nor content.
  *
  * A reader claims a slot in its page, and then looks whether the frame is still in that slot. A
  * writer takes the frame out of the slot, and then looks whether anybody claims it. Between the two
@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 
-#include "proto/stream.h"
+#include "proto/wire/stream.h"
 
 /* Outcomes. */
 enum gb_ring {

@@ -17,7 +17,7 @@
 #include <stddef.h>
 
 #include "client/lib/memory/import.h"
-#include "proto/limits.h"
+#include "proto/base/limits.h"
 
 #define GB_INSTANCE_BYTES 64 /* of an instance's hex string, NUL included */
 

@@ -16,8 +16,8 @@
 
 #include <stdbool.h>
 
-#include "proto/cuda.h"
-#include "proto/handle.h"
+#include "proto/driver/cuda.h"
+#include "proto/wire/handle.h"
 
 /* One visible device; static once it is known. */
 struct gb_gpu {

@@ -6,7 +6,7 @@
 #ifndef GB_LIB_GPU_OWN_H
 #define GB_LIB_GPU_OWN_H
 
-#include "proto/handle.h"
+#include "proto/wire/handle.h"
 
 /* Notes memory that a client, known by its serial, has registered. If several clients register the
    same memory, the entry lasts as long as the last of them. GPUBUF_E_NO_MEMORY. */

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "proto/handle.h"
+#include "proto/wire/handle.h"
 
 /* Tells one piece of memory from another, so that a segment's number alone is not trusted: a
    memfd's inode; for memory of a GPU, whose descriptors all name one file, the GPU and the legacy

@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 
 #include "client/lib/wire/client.h"
-#include "proto/layout.h"
+#include "proto/layout/layout.h"
 
 struct gb_ready;
 struct gb_gpu;

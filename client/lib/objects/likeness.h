@@ -4,7 +4,7 @@
 #define GB_LIB_LIKENESS_H
 
 #include "client/lib/base/manifest.h"
-#include "proto/layout.h"
+#include "proto/layout/layout.h"
 
 /* A layout in a segment of its own, and for a bundle the bytes before its data, and what they
    say. */

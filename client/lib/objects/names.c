@@ -12,7 +12,7 @@
 #include "client/lib/wire/call.h"
 #include "client/lib/wire/report.h"
 #include "client/lib/wire/wait.h"
-#include "proto/layout.h"
+#include "proto/layout/layout.h"
 
 /* ---- descriptions of objects ---- */
 

@@ -15,7 +15,7 @@
 #include "client/lib/wire/release.h"
 #include "client/lib/wire/report.h"
 #include "client/lib/wire/wait.h"
-#include "proto/layout.h"
+#include "proto/layout/layout.h"
 
 int gb_open_read_options(const struct gpubuf_client *client,
                          const struct gpubuf_open_options *given,

@@ -10,7 +10,7 @@
 #include "client/lib/wire/release.h"
 #include "client/lib/wire/report.h"
 #include "client/lib/wire/wait.h"
-#include "proto/layout.h"
+#include "proto/layout/layout.h"
 
 /* How many requests in a row may bring nothing because the daemon's answer is full. */
 #define TRIES_MAX 4

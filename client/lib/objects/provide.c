@@ -11,7 +11,7 @@
 #include "client/lib/wire/output.h"
 #include "client/lib/wire/report.h"
 #include "client/lib/wire/wait.h"
-#include "proto/utf8.h"
+#include "proto/base/utf8.h"
 
 struct gb_provide {
     struct gb_provide *next;

@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "proto/handle.h"
+#include "proto/wire/handle.h"
 
 struct gb_gpu_event;
 

@@ -15,7 +15,7 @@
 #include "client/lib/wire/enter.h"
 #include "client/lib/wire/report.h"
 #include "client/lib/wire/wait.h"
-#include "proto/layout.h"
+#include "proto/layout/layout.h"
 
 /* ---- what is behind a pointer ---- */
 

@@ -27,7 +27,7 @@
 #include "client/lib/wire/link.h"
 #include "client/lib/wire/release.h"
 #include "client/lib/wire/report.h"
-#include "proto/place.h"
+#include "proto/base/place.h"
 
 #define CONNECT_TIMEOUT_MS 5000
 #define RESUME_MS 10000

@@ -18,8 +18,8 @@
 
 #include "client/lib/base/process.h"
 #include "client/lib/memory/cache.h"
-#include "proto/conn.h"
-#include "proto/rpc.h"
+#include "proto/wire/conn.h"
+#include "proto/wire/rpc.h"
 
 #define GB_ANSWER_TIMEOUT_MS 60000
 #define GB_CACHE_BYTES (UINT64_C(1) << 30)

@@ -18,7 +18,7 @@
 #include "client/node/src/values.h"
 #include "client/node/src/view.h"
 #include "client/node/src/watch.h"
-#include "proto/dtype.h"
+#include "proto/layout/dtype.h"
 
 /* The environment, the process's or a worker's, ends. This may take a turn of libuv's loop, since
    poll handles must be closed before the loop. */

@@ -7,7 +7,7 @@
 #include "client/python/src/object.h"
 #include "client/python/src/options.h"
 #include "client/python/src/reconnect.h"
-#include "proto/pool.h"
+#include "proto/base/pool.h"
 
 /* ---- exports that keep the connection ---- */
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "proto/dtype.h"
+#include "proto/layout/dtype.h"
 
 enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_COMPLEX = 5, DL_BOOL = 6, DL_NONE = 255 };
 

@@ -11,8 +11,8 @@
 #include "client/python/src/progress.h"
 #include "client/python/src/text.h"
 #include "client/python/src/view.h"
-#include "proto/limits.h"
-#include "proto/place.h"
+#include "proto/base/limits.h"
+#include "proto/base/place.h"
 
 static PyObject *core_set_error_factory(PyObject *module, PyObject *factory)
 {

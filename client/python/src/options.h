@@ -3,7 +3,7 @@
 #define GPUBUFD_OPTIONS_H
 
 #include "client/python/src/core.h"
-#include "proto/pool.h"
+#include "proto/base/pool.h"
 
 /* Extents of a tuple, at most MAX_NDIM; how many, or -1 with an exception. */
 int parse_extents(PyObject *tuple, uint64_t extents[MAX_NDIM]);

@@ -6,7 +6,7 @@
 
 #include "client/python/src/dlpack.h"
 #include "client/python/src/object.h"
-#include "proto/dtype.h"
+#include "proto/layout/dtype.h"
 
 PyTypeObject *view_type;
 static PyTypeObject *view_class; /* the subclass to make; NULL: none */
