@@ -202,7 +202,7 @@ def test_what_programs_can_write_into_the_log(cluster):
         _, asked = ([there.request("open", name=f"{kind}{i}", wait_ms=WAIT) for i in range(60)] for kind in "yx")
         for one in asked:
             assert there.reply(one)["object"]["bytes"] == 1
-        b.peer.wait_for("cannot fetch name=y0 why=")
+        b.peer.wait_for(r"cannot fetch name=y\d+ why=", count=20)
         assert b.peer.stderr().count("cannot fetch") < 60
         assert 0 < b.peer.stderr().count(" fetched ") < 60
 
