@@ -303,7 +303,7 @@ def frames_with_labels(client, device):
 
 
 def pandas_columns(pandas, numpy):
-    """Columns of the dtypes of docs/PYTHON.md's table that can be put."""
+    """Columns of the dtypes of docs/PYTHON-TYPES.md's table that can be put."""
     rows = 12
     at = pandas.Timestamp("2024-02-29 23:59:58")
     objects = {
@@ -394,7 +394,7 @@ def cudf_from_pandas(client, device):
 
 
 def arrow_columns(pa):
-    """Columns of the types of docs/PYTHON.md's table of Arrow's, and of dictionaries wherever they can be."""
+    """Columns of the types of docs/PYTHON-TYPES.md's table of Arrow's, and of dictionaries wherever they can be."""
     rows = range(12)
     texts = [None if i % 3 == 1 else f"t{i % 4}" for i in rows]
     numbers_ = [None if i % 3 == 1 else i for i in rows]

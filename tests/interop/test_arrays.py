@@ -13,8 +13,8 @@ np = pytest.importorskip("numpy")
 
 gpubufd = conftest.gpubufd
 
-# Of PYTHON.md's table: each dtype that is put as an Array, and the one that comes back.
-GUIDE = (conftest.ROOT / "docs" / "PYTHON.md").read_text()
+# Of PYTHON-TYPES.md's table: each dtype that is put as an Array, and the one that comes back.
+GUIDE = (conftest.ROOT / "docs" / "PYTHON-TYPES.md").read_text()
 ROWS = {dtype: np.dtype(dtype).name if back == "=" else back.strip("`")
         for dtypes, back in re.findall(r"^\| (`[^|]*) \| Array of [^|]* \| ([^|]*) \|$", GUIDE, re.M)
         for dtype in re.findall("`([^`]*)`", dtypes)}

@@ -190,7 +190,7 @@ TAKEN = [
 
 
 def test_columns_of_arrow(cudf_run):
-    """Each type of PYTHON.md's table that cuDF has: with nulls and without, empty, one row, all null, sliced."""
+    """Each type of PYTHON-TYPES.md's table that cuDF has: with nulls and without, empty, one row, all null, sliced."""
     cudf_run(ARROW + """
 for type_, given, dtype, wanted in TAKEN:
     wanted = given if wanted is None else wanted

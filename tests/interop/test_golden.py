@@ -13,7 +13,7 @@ pa = pytest.importorskip("pyarrow")
 
 HOME = pathlib.Path(os.environ.get("GPUBUF_ARROW_TESTING", "/none")) / "data" / "arrow-ipc-stream" / "integration"
 FILES = [str(path.relative_to(HOME)) for ending in ("arrow_file", "stream") for path in sorted(HOME.rglob(f"*.{ending}"))]
-# Part of a file's name: of what the sentence speaks that refuses it. As PYTHON.md's table of types says.
+# Part of a file's name: of what the sentence speaks that refuses it. As PYTHON-TYPES.md's table of types says.
 REFUSED = {
     "_union.": (TypeError, "unions cannot be put: make a column of each type"),
     "_decimal256.": (TypeError, "decimals of other than 128 bits cannot be put: cast it to decimal128"),

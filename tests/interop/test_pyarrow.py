@@ -1,4 +1,4 @@
-"""pyarrow: each type of PYTHON.md's table both ways, by pyarrow's own equality, and in place where that is promised."""
+"""pyarrow: each type of PYTHON-TYPES.md's table both ways, by pyarrow's own equality, and in place where that is promised."""
 
 import datetime
 import decimal
@@ -10,7 +10,7 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 np = pytest.importorskip("numpy")
 
-GUIDE = (conftest.ROOT / "docs" / "PYTHON.md").read_text()
+GUIDE = (conftest.ROOT / "docs" / "PYTHON-TYPES.md").read_text()
 SECONDS = datetime.datetime(2020, 2, 29, 1, 2, 3)
 DAY = datetime.date(2020, 2, 29)
 

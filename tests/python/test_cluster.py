@@ -73,7 +73,7 @@ def test_what_the_peer_tells(machines, capsys):
         assert gpubufd.cluster.list("z") == []
         there.put("cols/price", b"1", **SHARED)
         wait_until(lambda: told(gpubufd.cluster.where, "cols/price"))
-        (block,) = re.findall(r"^```python cluster\n(.*?)^```", (ROOT / "docs" / "PYTHON.md").read_text(), re.M | re.S)
+        (block,) = re.findall(r"^```python cluster\n(.*?)^```", (ROOT / "docs" / "PYTHON-CLUSTER.md").read_text(), re.M | re.S)
         exec(block)  # as the guide shows it
         assert "b 1 False 127.0.0.1" in capsys.readouterr().out
 

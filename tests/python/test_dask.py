@@ -883,7 +883,7 @@ def test_example(cluster):
 
 
 def test_guide(here, run):
-    text = (ROOT / "docs" / "PYTHON.md").read_text()
+    text = (ROOT / "docs" / "PYTHON-CLUSTER.md").read_text()
     blocks = text.split("```python dask\n")[1:]
     assert blocks
     run("import warnings; warnings.simplefilter('ignore')\n" + "".join(b.split("```")[0] for b in blocks))

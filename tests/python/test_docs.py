@@ -36,6 +36,12 @@ def test_guide(client, env, np, pd):
     assert "gpubufd.Table 'prices': 5 rows × 3 columns" in out and "synced None" in out
 
 
+def test_types(client, env, np):
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "PYTHON-TYPES.md").read_text(), re.M | re.S)
+    assert len(blocks) == 1
+    run(env, "-c", "\n".join(blocks))
+
+
 def test_readme(client, env, pd):
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
     assert len(blocks) == 3  # two terminals; and pandas

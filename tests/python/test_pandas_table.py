@@ -1,4 +1,4 @@
-"""Each dtype and index of pandas, and what becomes of it: the table of PYTHON.md, against the pandas that is installed.
+"""Each dtype and index of pandas, and what becomes of it: the table of PYTHON-TYPES.md, against the pandas that is installed.
 
 It holds for pandas 1.5, 2 and 3: `make interop` runs this file in an environment of each.
 `python3 tests/python/test_pandas_table.py` writes the table anew.
@@ -15,7 +15,7 @@ import pytest
 np = pytest.importorskip("numpy")
 pd = pytest.importorskip("pandas")
 
-GUIDE = conftest.ROOT / "docs" / "PYTHON.md"
+GUIDE = conftest.ROOT / "docs" / "PYTHON-TYPES.md"
 MAJOR = int(pd.__version__.partition(".")[0])
 D, T = datetime.date, datetime.datetime
 UTC, EAST = datetime.timezone.utc, datetime.timezone(datetime.timedelta(hours=5, minutes=30))

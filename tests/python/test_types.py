@@ -1,4 +1,4 @@
-"""Each type of NumPy and Arrow, there and back: these tables of PYTHON.md are made here; that of pandas in
+"""Each type of NumPy and Arrow, there and back: these tables of PYTHON-TYPES.md are made here; that of pandas in
 test_pandas_table.py.
 
 `python3 tests/python/test_types.py SOCKET` writes them anew.
@@ -17,7 +17,7 @@ import gpubufd
 np = pytest.importorskip("numpy")
 pd = pytest.importorskip("pandas")
 
-GUIDE = conftest.ROOT / "docs" / "PYTHON.md"
+GUIDE = conftest.ROOT / "docs" / "PYTHON-TYPES.md"
 REFUSED, SAME = "refused: ", "="
 
 

@@ -214,7 +214,7 @@ class _Elements(_Sequence, Rows):
         return jax.dlpack.from_dlpack(self)
 
     def to_cudf(self) -> Any:
-        """A cuDF Series over the same memory, but for what cuDF has another form for: see PYTHON.md. GPU only."""
+        """A cuDF Series over the same memory, but for what cuDF has another form for: see PYTHON-TYPES.md. GPU only."""
         return _cudf.series(self, _gpu.opened(self, "cudf.from_pandas(x.to_pandas()) copies it to a GPU"))
 
     def to_pandas(self) -> "pandas.Series":
