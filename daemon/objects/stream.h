@@ -1,8 +1,8 @@
 /*
  * Streams: who takes part in the frames of a live array, by the pages of proto/wire/stream.h. The
- * holder of a lease joins, and takes part until the lease ends. A stream comes with the first that
- * joins, and goes with its object; before somebody has written, with its last reader. The daemon reads
- * no page of others, but to show it. The loop's.
+ * holder of a lease joins, and takes part until the lease ends. A stream begins with the first that
+ * joins. It ends with its object, or with its last reader if nobody has written. The daemon reads
+ * no page of others, except to show it. Only the loop calls these.
  *
  * A stream outlives the daemon, since those that take part go on meanwhile: what a reader holds
  * must be kept from the writer. The service manager keeps each page, and the record of the object
