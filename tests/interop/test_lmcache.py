@@ -84,6 +84,7 @@ def test_its_own_tests(there, tmp_path):
 # Each has imported LMCache, and is forked for each engine. An engine says what is sent to the server, and waits.
 ENGINES = """
 import lmcache_host, ctypes, os, signal, sys, gpubufd_lmcache, torch
+import lmcache.v1.gpu_connector  # else each engine that is forked imports it anew
 from cuda.bindings import driver
 from lmcache.v1.platform.base.ipc_wrapper import DeviceIPCWrapper
 from lmcache.v1.platform.devices.cuda.ipc_wrapper import VmmCudaIPCWrapper
