@@ -5,7 +5,6 @@
 
 #include "proto/base/limits.h"
 #include "proto/base/utf8.h"
-#include "proto/layout/layout_reader.h"
 
 #define INTEGER_MAX ((uint64_t)GB_LIMIT(integer))
 

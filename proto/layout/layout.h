@@ -144,6 +144,9 @@ int gb_layout_check_handles(const struct gb_layout *layout, const uint64_t *byte
    bytes. */
 uint64_t gb_layout_length(const struct gb_layout *layout);
 
+/* How many items (gb_dtype_items) an array's axis has. */
+uint64_t gb_layout_items(const struct gb_layout *layout, unsigned axis);
+
 /*
  * Narrows to elements [offset, offset + length) (rows, first axis, bytes): what `alias` does.
  * Columns and tables keep their buffers and change offset and length; arrays and bytes narrow their

@@ -66,9 +66,6 @@ int gb_layout_read_mask(struct gb_layout_reader *reader, struct gb_json value, u
 /* Elements of a whole number of bytes start at multiples of their size, other data anywhere. */
 uint64_t gb_layout_data_align(const struct gb_dtype *dtype);
 
-/* How many items (gb_dtype_items) an array's axis has. */
-uint64_t gb_layout_items(const struct gb_layout *layout, unsigned axis);
-
 /* Reads one column, `depth` levels down (1: outermost, or of a table). */
 int gb_layout_read_column(struct gb_layout_reader *reader, struct gb_json value,
                           enum gb_column_place place, unsigned depth, const struct gb_path *path,
