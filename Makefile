@@ -123,7 +123,7 @@ programs = $(patsubst %.c,$(B)/%,$(1))
 PROTO_SOURCES := $(wildcard proto/*/*.c)
 DAEMON_SOURCES := $(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c))
 LIB_SOURCES := $(wildcard client/lib/*/*.c)
-CTL_SOURCES := $(filter-out client/gpubufctl/main.c,$(wildcard client/gpubufctl/*.c)) client/common/remake.c
+CTL_SOURCES := $(wildcard client/gpubufctl/*/*.c) client/common/remake.c
 GATEWAY_SOURCES := $(wildcard client/gateway/*.c)
 PEER_SOURCES := $(wildcard client/peer/*.c)
 EXAMPLE_SOURCES := $(wildcard examples/*.c examples/streams/*.c)
@@ -325,7 +325,7 @@ $(B)/gen/completion.c: $(COMPLETION) Makefile
 	@mkdir -p $(@D)
 	$(Q){ \
 		echo '/* Made from client/gpubufctl/completion by the Makefile. */'; \
-		echo '#include "client/gpubufctl/commands.h"'; \
+		echo '#include "client/gpubufctl/commands/commands.h"'; \
 		echo 'const char *const gb_completion_scripts[] = {'; \
 		for file in $(COMPLETION); do \
 			sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' "$$file"; echo ','; \

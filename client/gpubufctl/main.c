@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
-#include "commands.h"
-#include "term.h"
+#include "client/gpubufctl/cli/cli.h"
+#include "client/gpubufctl/commands/commands.h"
+#include "client/gpubufctl/output/term.h"
 
 enum { SOCKET, JSON, COLOR, VERSION };
 

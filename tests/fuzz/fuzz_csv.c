@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/gpubufctl/csv_table.h"
+#include "client/gpubufctl/data/csv_table.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -32,11 +32,12 @@ PARTS = {
         ("session", "session/*"),
     ],
     "client/gpubufctl": [
-        ("text", "format term line grid parse json_print end"),
-        ("data", "file series csv_table csv_write"),
-        ("frame", "cli tell"),
-        ("subjects", "table names cluster put put_* python view memory top_view daemon_place doctor doctor_*"),
-        ("commands", "commands complete cmd_*"),
+        ("output", "output/*"),
+        ("cli", "cli/*"),
+        ("data", "data/*"),
+        ("answers", "answers/*"),
+        ("doctor", "doctor/*"),
+        ("commands", "commands/*"),
         ("program", "main"),
     ],
     "client/gateway": [

@@ -3,9 +3,9 @@
 
 #include "tests/cases.h"
 
-#include "client/gpubufctl/format.h"
-#include "client/gpubufctl/parse.h"
-#include "client/gpubufctl/term.h"
+#include "client/gpubufctl/cli/parse.h"
+#include "client/gpubufctl/output/format.h"
+#include "client/gpubufctl/output/term.h"
 
 static char text[GB_FORMAT_MAX];
 
