@@ -124,8 +124,8 @@ PROTO_SOURCES := $(wildcard proto/*/*.c)
 DAEMON_SOURCES := $(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c))
 LIB_SOURCES := $(wildcard client/lib/*/*.c)
 CTL_SOURCES := $(wildcard client/gpubufctl/*/*.c) client/common/remake.c
-GATEWAY_SOURCES := $(wildcard client/gateway/*.c)
-PEER_SOURCES := $(wildcard client/peer/*.c)
+GATEWAY_SOURCES := client/gateway/main.c $(wildcard client/gateway/*/*.c)
+PEER_SOURCES := $(wildcard client/peer/*.c client/peer/*/*.c)
 EXAMPLE_SOURCES := $(wildcard examples/*.c examples/streams/*.c)
 UNIT_SOURCES := $(wildcard tests/unit/test_*.c)
 LIBTEST_SOURCES := $(wildcard tests/lib/test_*.c)
@@ -160,10 +160,11 @@ LIB_TESTS := $(call programs,$(LIBTEST_SOURCES))
 FUZZERS := $(call programs,$(FUZZ_SOURCES))
 PEER_TESTS := $(call programs,$(wildcard tests/peer/*.c))
 # Those of its sources that know no daemon and no other machine.
-PEER_DIRECTORY := $(addprefix client/peer/,directory_etcd.c etcd.c batch.c member.c announce.c view.c word.c)
+PEER_DIRECTORY := $(wildcard client/peer/directory/*.c)
 # Fetching behind a network and a clock of the program's own.
 SIM := $(call programs,$(wildcard tests/sim/*.c))
-SIM_FETCH := $(addprefix client/peer/,copies.c fetch.c granted.c seldom.c sources.c transfer.c view.c word.c)
+SIM_FETCH := $(addprefix client/peer/,base/seldom.c content/copies.c content/granted.c directory/view.c directory/word.c \
+	fetch/fetch.c fetch/sources.c fetch/transfer.c)
 BENCHES := $(call programs,$(BENCH_SOURCES))
 
 LIBRARY := $(B)/lib/libgpubuf.so
@@ -300,7 +301,7 @@ $(B)/gen/page.c: $(PAGE) Makefile
 	@mkdir -p $(@D)
 	$(Q){ \
 		echo '/* Made from client/gateway/page by the Makefile. */'; \
-		echo '#include "client/gateway/page.h"'; \
+		echo '#include "client/gateway/http/page.h"'; \
 		i=0; for file in $(PAGE); do \
 			echo "static const unsigned char file$$i[] = {"; \
 			od -An -v -tx1 "$$file" | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; \
@@ -567,19 +568,19 @@ NO_MEMORY_WRAP := $(foreach function,malloc calloc realloc strdup,-Wl$(comma)--w
 CORE_TESTS := $(call programs,$(shell grep -LE '"client/(common|gateway|gpubufctl|node|peer|python)/|<cjson/' $(UNIT_SOURCES)))
 CORE_ARCHIVES := $(filter-out %/libctl.a,$(ARCHIVES))
 $(filter-out $(CORE_TESTS),$(UNIT_TESTS)): $(B)/obj/libctl.a
-$(B)/tests/unit/test_lane: $(call objects,client/peer/lane.c client/peer/ucx.c)
-$(B)/tests/unit/test_dial: $(call objects,client/peer/dial.c)
-PEER_LINKS := $(addprefix client/peer/,content.c dial.c granted.c lane.c link.c outbox.c seldom.c sum_avx2.c tls.c ucx.c \
-	word.c) client/common/remake.c
+$(B)/tests/unit/test_lane: $(call objects,client/peer/link/lane.c client/peer/link/ucx.c)
+$(B)/tests/unit/test_dial: $(call objects,client/peer/link/dial.c)
+PEER_LINKS := $(wildcard client/peer/link/*.c) $(addprefix client/peer/,base/seldom.c content/content.c content/granted.c \
+	content/sum_avx2.c directory/word.c) client/common/remake.c
 $(B)/tests/unit/test_remote $(B)/tests/unit/test_peer_session: CTL_LIBS += $(SSL_LIBS)
 $(B)/tests/unit/test_remote: $(call objects,$(PEER_LINKS))
 $(B)/tests/unit/test_peer_session: $(call objects,$(PEER_LINKS) \
-	$(addprefix client/peer/,copies.c described.c digest.c lease.c words.c))
-$(B)/tests/unit/test_serve: $(call objects,client/peer/seldom.c)
+	$(addprefix client/peer/content/,copies.c described.c digest.c lease.c words.c))
+$(B)/tests/unit/test_serve: $(call objects,client/peer/base/seldom.c)
 WRAP_test_dial := uv_getaddrinfo uv_strerror
 WRAP_test_task := gb_mover_submit
-$(B)/tests/unit/test_sum: $(call objects,client/peer/sum_avx2.c)
-$(B)/tests/unit/test_view: $(call objects,client/peer/word.c)
+$(B)/tests/unit/test_sum: $(call objects,client/peer/content/sum_avx2.c)
+$(B)/tests/unit/test_view: $(call objects,client/peer/directory/word.c)
 $(UNIT_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(UNIT_HELPERS)) $(CORE_ARCHIVES) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
@@ -605,10 +606,10 @@ WRAP_fuzz_reply := clock_gettime nanosleep poll connect pthread_cond_wait pthrea
 	malloc free dlopen
 WRAP_fuzz_etcd := gb_peer_etcd_call gb_peer_etcd_stream gb_peer_etcd_cancel gb_peer_etcd_endpoint
 $(B)/tests/fuzz/fuzz_etcd: CTL_LIBS += $(CURL_LIBS)
-$(B)/tests/fuzz/fuzz_etcd: $(call objects,client/peer/etcd.c client/peer/batch.c client/peer/view.c client/peer/word.c)
+$(B)/tests/fuzz/fuzz_etcd: $(call objects,$(addprefix client/peer/directory/,etcd.c batch.c view.c word.c))
 WRAP_fuzz_query := uv_pipe_init uv_accept uv_read_start uv_read_stop uv_write uv_is_closing uv_close \
 	gpubuf_call_async
-$(B)/tests/fuzz/fuzz_query: $(call objects,$(addprefix client/peer/,content.c copies.c described.c local.c sum_avx2.c))
+$(B)/tests/fuzz/fuzz_query: $(call objects,$(addprefix client/peer/,$(addprefix content/,content.c copies.c described.c sum_avx2.c) local/local.c))
 $(FUZZERS): $(B)/%: $(B)/obj/%.o $(FUZZ_MAIN) $(ARCHIVES) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include "client/gateway/feed.h"
-#include "client/gateway/http.h"
-#include "client/gateway/options.h"
-#include "client/gateway/publish.h"
-#include "client/gateway/ring.h"
+#include "client/gateway/base/options.h"
+#include "client/gateway/events/feed.h"
+#include "client/gateway/events/publish.h"
+#include "client/gateway/events/ring.h"
+#include "client/gateway/http/http.h"
 
 #define DESCRIPTORS 8192 /* enough for all connections and subscribers */
 

@@ -7,16 +7,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "client/peer/directory_etcd.h"
-#include "client/peer/fetch.h"
-#include "client/peer/local.h"
-#include "client/peer/metrics.h"
+#include "client/peer/base/tree.h"
+#include "client/peer/directory/directory_etcd.h"
+#include "client/peer/fetch/fetch.h"
+#include "client/peer/link/ucx.h"
+#include "client/peer/local/local.h"
+#include "client/peer/local/metrics.h"
+#include "client/peer/local/publish.h"
+#include "client/peer/local/query.h"
 #include "client/peer/options.h"
-#include "client/peer/publish.h"
-#include "client/peer/query.h"
-#include "client/peer/serve.h"
-#include "client/peer/tree.h"
-#include "client/peer/ucx.h"
+#include "client/peer/serve/serve.h"
 
 enum { EXIT_OK = 0, EXIT_LOST = 1, EXIT_NOT_STARTED = 2, DESCRIPTORS = 8192 };
 enum { LATE_MS = 5000 };

@@ -5,8 +5,8 @@
 #ifndef GB_PEER_OPTIONS_H
 #define GB_PEER_OPTIONS_H
 
-#include "client/peer/directory.h"
-#include "client/peer/etcd.h"
+#include "client/peer/directory/directory.h"
+#include "client/peer/directory/etcd.h"
 #include "proto/wire/log.h"
 
 enum { GB_PEER_PREFIXES_MOST = 16 };

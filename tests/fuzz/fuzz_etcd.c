@@ -6,7 +6,7 @@
  * it joins or lists; r: the renewal of the lease; w: a line of the watch; in capitals: it fails; t:
  * the tick), the rest is the answer, JSON or not.
  */
-#include "client/peer/member.c"
+#include "client/peer/directory/member.c"
 #include "demand.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

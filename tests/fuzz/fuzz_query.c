@@ -16,8 +16,8 @@
  *     t       a turn of the loop: what was closed is
  *     x       the peer stops: no connection stays
  */
-#include "client/peer/local.h"
-#include "client/peer/query.c"
+#include "client/peer/local/local.h"
+#include "client/peer/local/query.c"
 #include "demand.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

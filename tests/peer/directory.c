@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/peer/directory_etcd.h"
+#include "client/peer/directory/directory_etcd.h"
 
 struct probe {
     uv_loop_t loop;

@@ -18,12 +18,12 @@
 #include <string.h>
 
 #include "client/common/remake.h"
-#include "client/peer/content.h"
-#include "client/peer/crowd.h"
-#include "client/peer/digest.h"
-#include "client/peer/fetch.h"
+#include "client/peer/content/content.h"
+#include "client/peer/content/digest.h"
+#include "client/peer/directory/view.h"
+#include "client/peer/fetch/fetch.h"
 #include "client/peer/options.h"
-#include "client/peer/view.h"
+#include "client/peer/serve/crowd.h"
 #include "proto/wire/log.h"
 #include "tests/sim/events.h"
 #include "tests/unit/random.h"

@@ -1,7 +1,7 @@
-/* copies: the note by which a copy is known again (client/peer/copies.h). */
+/* copies: the note by which a copy is known again (client/peer/content/copies.h). */
 #include "tests/cases.h"
 
-#include "client/peer/copies.c"
+#include "client/peer/content/copies.c"
 
 TEST(test_notes_of_copies)
 {

@@ -4,7 +4,7 @@
 
 #include "tests/cases.h"
 
-#include "client/peer/dial.h"
+#include "client/peer/link/dial.h"
 #include "descriptors.h"
 #include "loopback.h"
 

@@ -1,8 +1,8 @@
 /* lane: chunks by UCX, over its TCP: what comes whole, too short, too long, unasked, and never. */
 #include "tests/cases.h"
 
-#include "client/peer/lane.h"
-#include "client/peer/ucx.h"
+#include "client/peer/link/lane.h"
+#include "client/peer/link/ucx.h"
 
 enum { TAG = 7, LARGE = 64 << 20 };
 

@@ -4,11 +4,11 @@
 #include "failing.h"
 #define gb_peer_link_send_error note_error
 /* The order in which they name each other. */
-#include "client/peer/serving.c"
+#include "client/peer/serve/serving.c"
 
-#include "client/peer/reading.c"
+#include "client/peer/serve/reading.c"
 
-#include "client/peer/session.c"
+#include "client/peer/serve/session.c"
 
 static struct {
     unsigned count;

@@ -1,7 +1,7 @@
 /* remote: machines that nobody asks any more are freed, and those of use are not. */
 #include "tests/cases.h"
 
-#include "client/peer/remote.c"
+#include "client/peer/fetch/remote.c"
 #include "loopback.h"
 
 /* No machine here gets as far as TLS. */

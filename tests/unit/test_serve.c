@@ -1,7 +1,7 @@
 /* serve: which connections give way to others, by sessions that are none. */
 #include "tests/cases.h"
 
-#include "client/peer/serve.c"
+#include "client/peer/serve/serve.c"
 
 static const struct gb_peer_session *closed;
 

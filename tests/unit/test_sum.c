@@ -1,7 +1,8 @@
-/* client/peer/sum_avx2.c: the same sums as without AVX2, or machines of a cluster would differ. */
+/* client/peer/content/sum_avx2.c: the same sums as without AVX2, or machines of a cluster would
+   differ. */
 #include "tests/cases.h"
 
-#include "client/peer/sum_avx2.h"
+#include "client/peer/content/sum_avx2.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

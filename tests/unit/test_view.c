@@ -1,7 +1,8 @@
-/* The view that a peer has of the others' keys (client/peer/view.h), by events made by hand. */
+/* The view that a peer has of the others' keys (client/peer/directory/view.h), by events made by
+   hand. */
 #include "tests/cases.h"
 
-#include "client/peer/view.c"
+#include "client/peer/directory/view.c"
 
 static struct gb_peer_entry *take_raw(struct gb_peer_view *view, const char *key, const char *value,
                                       uint64_t revision, uint64_t lease)

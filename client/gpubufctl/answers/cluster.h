@@ -1,6 +1,6 @@
 /*
  * Questions to gpubufd-peer, for `where` and `ls --cluster`, at its unix socket: a line of JSON
- * each way (client/peer/query.h).
+ * each way (client/peer/local/query.h).
  */
 #ifndef GB_CLUSTER_H
 #define GB_CLUSTER_H
