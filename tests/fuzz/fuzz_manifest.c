@@ -5,7 +5,7 @@
  *
  * The first two bytes say how much data there is, the rest is the manifest.
  */
-#include "client/lib/base/manifest.h"
+#include "client/lib/data/manifest.h"
 #include "demand.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -30,6 +30,7 @@ PARTS = {
         ("wire", "wire/*"),
         ("objects", "objects/*"),
         ("session", "session/*"),
+        ("data", "data/*"),
     ],
     "client/gpubufctl": [
         ("output", "output/*"),

@@ -1,7 +1,7 @@
 /* Manifests: what is refused and how. fuzz_manifest.c has the rest. */
 #include "tests/cases.h"
 
-#include "client/lib/base/manifest.h"
+#include "client/lib/data/manifest.h"
 
 #include "failing.h"
 

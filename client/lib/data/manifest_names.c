@@ -1,7 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/lib/base/manifest.h"
+#include "client/lib/data/manifest.h"
 
 /* Eight bytes at a time. Names that were chosen to collide only cost comparisons of text. */
 static uint64_t hash_of(const char *name)

@@ -1,4 +1,4 @@
-#include "client/lib/objects/likeness.h"
+#include "client/lib/data/likeness.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "client/lib/objects/arrow_check.h"
+#include "client/lib/data/arrow_check.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

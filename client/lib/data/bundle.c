@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/lib/base/manifest.h"
+#include "client/lib/data/manifest.h"
 #include "client/lib/objects/object.h"
 #include "client/lib/wire/report.h"
 

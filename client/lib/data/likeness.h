@@ -3,7 +3,7 @@
 #ifndef GB_LIB_LIKENESS_H
 #define GB_LIB_LIKENESS_H
 
-#include "client/lib/base/manifest.h"
+#include "client/lib/data/manifest.h"
 #include "proto/layout/layout.h"
 
 /* A layout in a segment of its own, and for a bundle the bytes before its data, and what they

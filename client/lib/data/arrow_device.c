@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/lib/data/arrow_export.h"
 #include "client/lib/memory/gpu_event.h"
-#include "client/lib/objects/arrow_export.h"
 #include "client/lib/objects/object.h"
 #include "client/lib/objects/wait_ready.h"
 #include "client/lib/wire/report.h"

@@ -1,4 +1,4 @@
-#include "client/lib/base/manifest.h"
+#include "client/lib/data/manifest.h"
 
 #include <stdlib.h>
 #include <string.h>

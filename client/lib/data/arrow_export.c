@@ -3,12 +3,12 @@
  * holds the object. So a consumer may move a child out and keep it longer than the rest, as the
  * specification allows.
  */
-#include "client/lib/objects/arrow_export.h"
+#include "client/lib/data/arrow_export.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/lib/objects/arrow_check.h"
+#include "client/lib/data/arrow_check.h"
 #include "client/lib/wire/report.h"
 
 /* A part of a column: which elements an Arrow node shows. */

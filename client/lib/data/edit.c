@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/lib/objects/arrow_export.h"
+#include "client/lib/data/arrow_export.h"
 #include "client/lib/objects/copy.h"
 #include "client/lib/objects/create.h"
 #include "client/lib/objects/object.h"

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/lib/data/likeness.h"
 #include "client/lib/memory/window.h"
-#include "client/lib/objects/likeness.h"
 #include "client/lib/objects/object.h"
 #include "client/lib/objects/open.h"
 #include "client/lib/objects/ready.h"
