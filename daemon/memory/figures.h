@@ -18,7 +18,7 @@ struct gb_figure {
 
 #define GB_FIGURES 32 /* of a thing, at most */
 
-/* Return how many they have set. `evictable`: gb_spill_evictable() of the device. */
+/* Return how many they have set. `evictable`: gb_evict_most() of the device. */
 size_t gb_device_figures(const struct gb_device *device, uint64_t evictable,
                          struct gb_figure *figures);
 size_t gb_tier_figures(const struct gb_tier *tier, struct gb_figure *figures);

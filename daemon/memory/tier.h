@@ -7,7 +7,7 @@
  * A request that waits for room in a tier has a *claim* on it. Requests are served in the order of
  * their arrival: neither a later request nor background copying takes room from an older claim.
  *
- * Pure but for the host tier's memory and the removal of files; the loop's. move.h copies, spill.h
+ * Pure but for the host tier's memory and the removal of files; the loop's. move.h copies, evict.c
  * decides.
  */
 #ifndef GB_TIER_H

@@ -214,7 +214,7 @@ static int handle_alias(struct gb_call *call, const void *p)
     const struct alias_params *params = p;
     struct aliasing *aliasing;
     struct gb_object *source = NULL;
-    struct gb_search search = {.device = NULL};
+    struct gb_demand demand = {.device = NULL};
     unsigned mode = 0;
     int r = gb_object_check_name(call, &params->name, params->replace);
 
@@ -222,11 +222,11 @@ static int handle_alias(struct gb_call *call, const void *p)
         r = find_source(call, params, &source, &mode);
     if (r < 0)
         return r;
-    search.device = source->storage->device;
-    r = gb_call_spare(call, search.device,
+    demand.device = source->storage->device;
+    r = gb_call_spare(call, demand.device,
                       gb_stake_may_name(source->storage, call->session->user, &call->error));
     if (r != 0)
-        return r < 0 ? r : gb_call_wait_space(call, &search, r, 0);
+        return r < 0 ? r : gb_call_wait_space(call, &demand, r, 0);
     if (!call->task && source->text_length > GB_TASK_BYTES)
         return gb_call_as_task(call);
     aliasing = gb_pool_calloc(call->pool, 1, sizeof(*aliasing));

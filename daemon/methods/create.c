@@ -98,7 +98,7 @@ static int handle_create(struct gb_call *call, const void *p)
     const struct gb_create_params *params = p;
     struct gb_unsealed *unsealed = NULL;
     struct gb_creation creation = {.make = make_created, .named = params->live};
-    struct gb_placing *placing = &creation.search.placing;
+    struct gb_placing *placing = &creation.demand.placing;
     int r = gb_creation_begin(call, &creation, &unsealed);
 
     if (r == 0)
@@ -108,7 +108,7 @@ static int handle_create(struct gb_call *call, const void *p)
     creation.key.own = params->own || (r == 0 && unsealed->layout.kind == GB_KIND_BUNDLE &&
                                        placing->bytes >= OWN_BUNDLE);
     if (r == 0)
-        r = gb_call_place(call, &creation.search);
+        r = gb_call_place(call, &creation.demand);
     if (r == 0)
         place_layout(&unsealed->layout, placing->storage);
     return gb_creation_end(call, &creation, r, unsealed);

@@ -10,7 +10,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/memory/figures.h"
-#include "daemon/spill/tiers.h"
+#include "daemon/spill/evict.h"
 
 /* ---- families ---- */
 
@@ -100,9 +100,8 @@ static void write_devices(const struct gb_server *server, struct metrics *metric
 
     for (unsigned d = 0; d < server->device_count; d++) {
         things[d].label = (struct label){"device", server->devices[d]->id};
-        things[d].count = gb_device_figures(server->devices[d],
-                                            gb_spill_evictable(&server->spill, server->devices[d]),
-                                            things[d].all);
+        things[d].count = gb_device_figures(
+            server->devices[d], gb_evict_most(&server->spill, server->devices[d]), things[d].all);
     }
     write_figures(metrics, things, server->device_count);
 }

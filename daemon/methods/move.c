@@ -68,7 +68,7 @@ static int check_free(struct gb_call *call, const struct gb_string *name,
 static int move_out(struct gb_call *call, const struct move_params *params,
                     const struct gb_which *which)
 {
-    struct gb_demand demand = gb_call_demand(call, 0);
+    struct gb_demand demand = {.reserve = 0};
     struct gb_storage *storage;
     struct gb_object *object;
     enum gb_tier_kind tier = GB_TIER_HOST;
@@ -83,17 +83,19 @@ static int move_out(struct gb_call *call, const struct move_params *params,
         return r;
     storage = object->storage;
     if (gb_storage_recall(&call->server->registry, storage, gb_now_ms(), &recalled))
-        return gb_call_wait_recall(call, storage->device);
+        return gb_call_wait_tier(call, storage->device, GB_TIERS);
     r = check_free(call, &params->name, storage);
     if (r < 0)
         return r;
-    r = gb_spill_out(&call->server->spill, storage, tier, &demand, &call->error);
+    demand.device = storage->device;
+    gb_call_demand(call, &demand);
+    r = gb_evict_to(&call->server->spill, storage, tier, &demand, &call->error);
     if (r == GPUBUF_E_NO_SPACE &&
         gb_users_unpark(&call->server->registry, storage->device, storage))
         return gb_call_wait_tier(call, storage->device, tier);
-    if (r == GB_MOVING)
+    if (r == GB_LEAVES)
         return gb_call_wait_move(call, storage, NULL);
-    if (r == GB_MOVE_FULL)
+    if (r == GB_LEAVES_LATER)
         return gb_call_wait_tier(call, storage->device, demand.full_tier);
     return r < 0 ? r : gb_call_empty(call);
 }

@@ -90,7 +90,7 @@ static int check_params(struct gb_call *call, const struct gb_create_params *par
     creation->key.live = params->live;
     creation->key.uid = call->session->user->uid;
     creation->key.gid = call->session->gid;
-    creation->search.placing.key = &creation->key;
+    creation->demand.placing.key = &creation->key;
     return r;
 }
 
@@ -150,7 +150,7 @@ static int make(struct gb_call *call, const struct gb_creation *creation,
         return call->error.code;
     object->evict = creation->evict;
     object->ttl_ms = (int64_t)params->ttl_ms;
-    object->by_session = creation->search.placing.adoptions != NULL;
+    object->by_session = creation->demand.placing.adoptions != NULL;
     r = gb_object_set_note(object, &params->note, &call->error);
     if (r == 0)
         r = gb_object_title(call, object, &params->label, params->keep, &params->scope);
@@ -183,7 +183,7 @@ static int end_creation(struct gb_call *call, void *state)
 static int go_on(struct gb_call *call, const struct gb_creation *creation,
                  struct gb_unsealed **unsealed)
 {
-    struct gb_storage *storage = creation->search.placing.storage;
+    struct gb_storage *storage = creation->demand.placing.storage;
     struct gb_creation *kept;
 
     if (!call->task) {
@@ -208,7 +208,7 @@ int gb_creation_end(struct gb_call *call, const struct gb_creation *creation, in
     if (r == 0)
         r = go_on(call, creation, &unsealed);
     else if (r > 0)
-        r = gb_call_wait_space(call, &creation->search, r, params->wait_ms);
+        r = gb_call_wait_space(call, &creation->demand, r, params->wait_ms);
     if (!call->task)
         gb_unsealed_free(unsealed);
     return r;

@@ -31,7 +31,7 @@ struct gb_create_params {
 struct gb_creation {
     struct gb_domain_key key;
     enum gb_evict evict;
-    struct gb_search search; /* for its place */
+    struct gb_demand demand; /* for its place */
     bool named;              /* the object is to be published at once */
     /* Goes on with the new object, and answers. Takes the object in any case; if it takes the
        layout it sets *unsealed to NULL. */

@@ -88,7 +88,7 @@ static int handle_register(struct gb_call *call, const void *p)
     uint64_t bytes[GB_LIMIT(fds)];
     struct gb_creation creation = {.make = make_registered, .named = true};
     struct gb_unsealed *unsealed = NULL;
-    struct gb_placing *placing = &creation.search.placing;
+    struct gb_placing *placing = &creation.demand.placing;
     int r = gb_creation_begin(call, &creation, &unsealed);
 
     if (r == 0)
@@ -99,7 +99,7 @@ static int handle_register(struct gb_call *call, const void *p)
                                     &call->error);
     placing->adoptions = adoptions;
     if (r == 0)
-        r = gb_call_place(call, &creation.search);
+        r = gb_call_place(call, &creation.demand);
     if (r == 0)
         gb_layout_each(&unsealed->layout, put_in_handle, placing->storage);
     return gb_creation_end(call, &creation, r, unsealed);

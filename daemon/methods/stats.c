@@ -5,7 +5,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/memory/figures.h"
 #include "daemon/methods/families.h"
-#include "daemon/spill/tiers.h"
+#include "daemon/spill/evict.h"
 
 /* ---- stats ---- */
 
@@ -51,7 +51,7 @@ static void write_devices(struct gb_call *call)
             gb_write_format(writer, ",\"alias\":\"%s\"", device->alias);
         write_figures(
             writer, figures,
-            gb_device_figures(device, gb_spill_evictable(&call->server->spill, device), figures));
+            gb_device_figures(device, gb_evict_most(&call->server->spill, device), figures));
         gb_write_char(writer, '}');
     }
     GB_WRITE_LITERAL(writer, "],\"tiers\":[");

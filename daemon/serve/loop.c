@@ -78,8 +78,8 @@ static void on_prepare(uv_prepare_t *handle)
         at = server->flights.look_at;
     if (gb_state_due(&server->state) < at)
         at = gb_state_due(&server->state);
-    if (gb_spill_tells_at(&server->spill) < at)
-        at = gb_spill_tells_at(&server->spill);
+    if (gb_spill_due(&server->spill) < at)
+        at = gb_spill_due(&server->spill);
     if (at == UINT64_MAX || at == server->handles.timer_at)
         return;
     now = gb_now_ms();
@@ -118,7 +118,7 @@ static void retire_idle(struct gb_server *server)
             server->turns.retire_at = at;
         if (gb_list_empty(&server->devices[i]->retiring) && !server->devices[i]->asked_ms)
             continue;
-        at = gb_store_press(&server->store, server->devices[i], gb_now_ms());
+        at = gb_mappers_end_overdue(&server->store, server->devices[i], gb_now_ms());
         if (at < server->turns.retire_at)
             server->turns.retire_at = at;
     }
@@ -253,6 +253,7 @@ static void serve(struct gb_server *server)
         gb_loop_flush(server, GB_SESSION_SEND_BYTES, server->turns.slice_ns / 2);
     } while (given_back && gb_waits_have_more(server) && uv_hrtime() < until);
     gb_spill_tend(&server->spill);
+    gb_evict_ahead(&server->spill);
 }
 
 static void on_check(uv_check_t *handle)

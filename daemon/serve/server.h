@@ -18,7 +18,7 @@
 #include "daemon/serve/metrics.h"
 #include "daemon/serve/missing.h"
 #include "daemon/serve/service.h"
-#include "daemon/spill/spill.h"
+#include "daemon/spill/evict.h"
 #include "daemon/survive/heartbeat.h"
 #include "daemon/survive/state.h"
 
@@ -48,15 +48,6 @@ static inline void gb_workspace_return(struct gb_workspace *workspace)
 {
     workspace->taken = false;
 }
-
-/* The requests that wait for a device: for its space, its driver, or a tier below it. */
-struct gb_queue {
-    struct gb_link waits; /* struct gb_wait, in the order of arrival */
-    uint64_t tried;       /* serial of the last request that this round has tried; 0: none */
-    uint64_t seen;        /* the device's `changes` when the round began */
-    uint64_t overtaken;   /* of the device's `used`: held for requests that overtook older ones */
-    uint64_t retired_ms;  /* when a session was last asked to unmap a segment */
-};
 
 /* State of wait.c for all requests that wait. */
 struct gb_waits {

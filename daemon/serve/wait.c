@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "daemon/serve/session.h"
-#include "daemon/spill/tiers.h"
 
 /* Has the request tried again in its user's turn, in the order of arrival: one that was tried a
    moment ago, and waits for something else now, does not come behind later ones that were not. */
@@ -17,7 +16,8 @@ static void wake(struct gb_wait *wait)
     if (gb_list_linked(&wait->woken) || wait->over)
         return;
     while (after != &user->woken &&
-           GB_CONTAINER(after, struct gb_wait, woken)->claim.serial > wait->claim.serial)
+           GB_CONTAINER(after, struct gb_wait, woken)->queued.claim.serial >
+               wait->queued.claim.serial)
         after = after->prev;
     gb_list_prepend(after, &wait->woken);
     if (!gb_list_linked(&user->waking))
@@ -100,7 +100,7 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
         return GPUBUF_E_NO_MEMORY;
     wait->session = session;
     wait->since_ms = since_ms;
-    wait->claim.serial = ++session->server->waits.made;
+    wait->queued.claim.serial = ++session->server->waits.made;
     wait->begun_ns = session->server->metrics.begun_ns;
     wait->timer.fire = time_is_up;
     if (line)
@@ -122,11 +122,6 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
     gb_charge_set(&wait->charge, GB_HELD_FDS, fd_count);
     *out = wait;
     return 0;
-}
-
-static void claim(struct gb_wait *wait, enum gb_tier_kind full_tier)
-{
-    gb_spill_claim(&wait->session->server->spill, &wait->claim, full_tier);
 }
 
 /* The list of requests that need that storage, and others. */
@@ -152,21 +147,16 @@ static void wake_writer(struct gb_server *server, const struct gb_storage *stora
     }
 }
 
-static void leave_queue(struct gb_wait *wait)
+/* Waits for nothing but names any more. */
+static void leave(struct gb_wait *wait)
 {
     bool writes = wait->waits_for == FOR_WRITER && gb_list_linked(&wait->watching);
 
-    gb_list_remove(&wait->of_queue);
     gb_list_remove(&wait->watching);
     if (writes)
         wake_writer(wait->session->server, wait->storage);
-    claim(wait, GB_TIERS);
-    if (wait->device)
-        gb_device_changed(wait->device); /* has the next in the queue tried */
-    wait->device = NULL;
+    gb_queue_leave(&wait->session->server->spill, &wait->queued);
     wait->waits_for = FOR_NOTHING;
-    wait->need = 0;
-    wait->arriving = false;
     wait->driver_since = 0;
 }
 
@@ -192,7 +182,7 @@ static void stop(struct gb_wait *wait)
     gb_timer_cancel(&server->timers, &wait->timer);
     gb_making_end(&wait->making);
     gb_list_remove(&wait->of_session);
-    leave_queue(wait);
+    leave(wait);
     drop_held(wait);
     unwake(wait);
     wait->session->wait_count--;
@@ -229,63 +219,36 @@ void gb_wait_end(struct gb_wait *wait)
     wait_free(wait);
 }
 
-/* Puts a wait into the device's queue by order of arrival. Most requests belong at the end, so the
-   search begins there. It may stay there for as long as others hold leases, so it holds nothing
-   itself. */
-static void enter_queue(struct gb_wait *wait, struct gb_device *device, enum gb_wait_for waits_for)
+void gb_wait_for_device(struct gb_wait *wait, struct gb_device *device, uint64_t need,
+                        bool arriving, enum gb_tier_kind full_tier)
 {
-    struct gb_queue *queue = gb_waits_queue(wait->session->server, device);
-    struct gb_link *after;
+    struct gb_server *server = wait->session->server;
 
-    if (wait->device == device && wait->waits_for == waits_for)
-        return;
-    leave_queue(wait);
-    drop_held(wait);
-    after = gb_list_last(&queue->waits);
-    while (after != &queue->waits &&
-           GB_CONTAINER(after, struct gb_wait, of_queue)->claim.serial > wait->claim.serial)
-        after = after->prev;
-    gb_list_prepend(after, &wait->of_queue);
-    wait->device = device;
-    wait->waits_for = waits_for;
-}
-
-void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes,
-                       bool arriving, enum gb_tier_kind full_tier)
-{
-    enter_queue(wait, device, FOR_SPACE);
-    wait->need = bytes ? bytes : 1;
-    wait->arriving = arriving;
-    claim(wait, full_tier);
-}
-
-void gb_wait_for_driver(struct gb_wait *wait, struct gb_device *device, uint64_t since_ms)
-{
-    enter_queue(wait, device, FOR_DRIVER);
-    wait->driver_since = since_ms;
-}
-
-void gb_wait_for_tier(struct gb_wait *wait, struct gb_device *device, enum gb_tier_kind full_tier)
-{
-    enter_queue(wait, device, FOR_TIER);
-    claim(wait, full_tier);
+    if (wait->queued.device != device) {
+        leave(wait);
+        drop_held(wait); /* it may wait for as long as others hold leases */
+    }
+    gb_queue_enter(gb_waits_queue(server, device), &server->spill, &wait->queued, device, need,
+                   arriving, full_tier);
+    wait->waits_for = FOR_DEVICE;
+    wait->driver_since = 0;
 }
 
 bool gb_wait_comes(const struct gb_wait *wait)
 {
-    return wait->waits_for == FOR_SPACE ? wait->arriving : wait->waits_for != FOR_NOTHING;
+    return wait->waits_for != FOR_NOTHING && (wait->queued.need == 0 || wait->queued.arriving);
 }
 
 void gb_wait_for_move(struct gb_wait *wait, struct gb_storage *storage)
 {
-    leave_queue(wait);
+    leave(wait);
     wait->waits_for = FOR_MOVE;
     gb_wait_watch(wait, storage);
 }
 
 void gb_wait_for_names_only(struct gb_wait *wait)
 {
-    leave_queue(wait);
+    leave(wait);
     drop_held(wait);
     gb_making_end(&wait->making);
 }
@@ -311,7 +274,8 @@ void gb_wait_to_write(struct gb_wait *wait, struct gb_storage *storage, bool cla
     while (after != list) {
         const struct gb_wait *other = GB_CONTAINER(after, struct gb_wait, watching);
 
-        if (waits_to_write(other, storage) && other->claim.serial < wait->claim.serial)
+        if (waits_to_write(other, storage) &&
+            other->queued.claim.serial < wait->queued.claim.serial)
             break;
         after = after->prev;
     }
@@ -329,7 +293,7 @@ const struct gb_wait *gb_wait_to_write_before(struct gb_server *server,
     GB_LIST_EACH(watching(server, storage), struct gb_wait, other, watching) {
         if (!waits_to_write(other, storage))
             continue;
-        if (wait && other->claim.serial >= wait->claim.serial)
+        if (wait && other->queued.claim.serial >= wait->queued.claim.serial)
             return NULL;
         if (claims || other->claims)
             return other;
@@ -408,121 +372,29 @@ static void wake_some(struct gb_server *server, uint64_t until)
     }
 }
 
-/* Whether a request for `bytes` may overtake one that waits for space. */
-static bool lets_pass(const struct gb_wait *wait, uint64_t bytes)
-{
-    const struct gb_device *device = wait->device;
-    uint64_t overtaken = gb_waits_queue(wait->session->server, device)->overtaken;
-
-    return !wait->arriving && wait->need <= device->capacity &&
-           overtaken <= device->capacity - wait->need &&
-           bytes <= device->capacity - wait->need - overtaken;
-}
-
-bool gb_waits_older(const struct gb_server *server, const struct gb_device *device,
-                    const struct gb_wait *wait)
-{
-    GB_LIST_EACH(&server->waits.queues[device->index].waits, const struct gb_wait, other,
-                 of_queue) {
-        if (other == wait)
-            return false;
-        if (other->waits_for == FOR_SPACE)
-            return true;
-    }
-    return false;
-}
-
-bool gb_waits_let_pass(const struct gb_server *server, const struct gb_device *device,
-                       const struct gb_wait *wait, uint64_t bytes, bool *arriving)
-{
-    bool passes = true;
-
-    *arriving = true;
-    GB_LIST_EACH(&server->waits.queues[device->index].waits, const struct gb_wait, other,
-                 of_queue) {
-        if (other == wait)
-            break;
-        if (other->waits_for != FOR_SPACE || lets_pass(other, bytes))
-            continue;
-        passes = false;
-        *arriving &= other->arriving;
-    }
-    return passes;
-}
-
-/* Of two requests that wait for space, the one that is harder to overtake. */
-static const struct gb_wait *harder(const struct gb_wait *a, const struct gb_wait *b)
-{
-    if (!a || b->arriving)
-        return b;
-    return !a->arriving && b->need > a->need ? b : a;
-}
-
 /* Tries a request. True if it was answered; else memory that was made for it is kept no longer. */
-static bool try_wait(struct gb_wait *wait)
+static bool try(struct gb_queued *queued)
 {
+    struct gb_wait *wait = GB_CONTAINER(queued, struct gb_wait, queued);
+
     if (retry(wait))
         return true;
     gb_making_tried(&wait->making);
     return false;
 }
 
-/* Tries the requests for which memory was made. It is kept for them until then, and an older
-   request that needs more could not have it. */
-static void try_made(struct gb_queue *queue)
+/* Goes on with a device's round. The requests for which memory was made are first: it is kept for
+   them until then, and an older request that needs more could not have it. */
+static void run_queue(struct gb_server *server, struct gb_device *device, uint64_t until)
 {
-    GB_LIST_EACH(&queue->waits, struct gb_wait, wait, of_queue)
+    struct gb_queue *queue = gb_waits_queue(server, device);
+
+    if (!gb_queue_has_more(queue, device))
+        return;
+    GB_LIST_EACH(&queue->waits, struct gb_wait, wait, queued.link)
         if (wait->making.made)
-            try_wait(wait);
-}
-
-/* Whether it is of no use to try a request now: it needs more than there can be, or it must not
-   overtake `waiting` (NULL: none). One whose room was arriving is tried all the same when none
-   arrives any more: it must be answered. */
-static bool is_hopeless(const struct gb_wait *wait, const struct gb_wait *waiting)
-{
-    const struct gb_device *device = wait->device;
-
-    if (wait->waits_for != FOR_SPACE)
-        return false;
-    if (waiting && !lets_pass(waiting, wait->need))
-        return !wait->arriving || waiting->arriving;
-    /* One that may ask users for what they have past their quotas is tried, too. */
-    return !wait->arriving && !device->lost &&
-           gb_device_lacks(device, wait->need) >
-               gb_users_excess(&wait->session->server->store.users, device);
-}
-
-/* Goes on with a device's round. If space has changed it begins anew, or a younger request could
-   take room that an older one can use now. */
-static void run_queue(struct gb_queue *queue, const struct gb_device *device, uint64_t until)
-{
-    const struct gb_wait *waiting = NULL; /* of those so far, the hardest to overtake */
-
-    if (queue->seen != device->changes)
-        queue->tried = 0;
-    queue->seen = device->changes;
-    try_made(queue);
-    GB_LIST_EACH(&queue->waits, struct gb_wait, wait, of_queue) {
-        if (is_hopeless(wait, waiting)) {
-            claim(wait, GB_TIERS); /* it is not tried, so its claim must not hold others up */
-        } else if (wait->claim.serial > queue->tried) {
-            queue->tried = wait->claim.serial;
-            if (try_wait(wait))
-                wait = NULL;
-            if (queue->seen != device->changes || uv_hrtime() >= until)
-                return;
-        }
-        if (wait && wait->device == device && wait->waits_for == FOR_SPACE)
-            waiting = harder(waiting, wait);
-    }
-    queue->tried = 0;
-}
-
-/* Whether the device's round is to begin anew, or to go on. */
-static bool goes_on(const struct gb_queue *queue, const struct gb_device *device)
-{
-    return queue->seen != device->changes || queue->tried > 0;
+            try(&wait->queued);
+    gb_queue_run(queue, &server->spill, device, until, try);
 }
 
 bool gb_waits_have_more(const struct gb_server *server)
@@ -532,7 +404,7 @@ bool gb_waits_have_more(const struct gb_server *server)
         return true;
     for (unsigned i = 0; i < server->device_count; i++)
         if (!gb_list_empty(&server->waits.queues[i].waits) &&
-            goes_on(&server->waits.queues[i], server->devices[i]))
+            gb_queue_has_more(&server->waits.queues[i], server->devices[i]))
             return true;
     return false;
 }
@@ -550,8 +422,7 @@ void gb_waits_run(struct gb_server *server, uint64_t until)
             break;
     }
     for (unsigned i = 0; i < server->device_count; i++)
-        if (goes_on(&server->waits.queues[i], server->devices[i]))
-            run_queue(&server->waits.queues[i], server->devices[i], until);
+        run_queue(server, server->devices[i], until);
     gb_providers_run(&server->missings.providers, until);
 }
 

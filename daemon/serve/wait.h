@@ -4,24 +4,14 @@
  * whole when the thing that it waits for may be there, and for the last time when its time is up.
  * Users take turns at that, a request each. It belongs to its session and ends with it.
  *
- * Each device has one queue, in the order of arrival, of the requests that wait for its driver, for
- * its space, or for room in a tier below it. When something has changed on the device, a *round*
- * tries the requests in that order, but for those that could not be served even if everything left
- * the device. A round that takes longer than its slice of time goes on in the next turn of the loop
- * where it stopped, or, if the device has changed meanwhile, at the beginning.
- *
- * A request for fewer bytes may overtake an older one, which waits for others' leases to end, if
- * the older one is not served later for that: the bytes that the older one needs, and those of all
- * requests that overtook it and are still held, must fit into the device together.
+ * Those that wait for a device, for its space, its driver, or room in a tier below it, are in its
+ * queue: evict.c says in which order they are tried.
  */
 #ifndef GB_WAIT_H
 #define GB_WAIT_H
 
 #include "daemon/base/timer.h"
-#include "daemon/memory/device.h"
-#include "daemon/memory/tier.h"
-#include "daemon/store/making.h"
-#include "daemon/store/user.h"
+#include "daemon/spill/evict.h"
 #include "proto/wire/json.h"
 
 struct gb_server;
@@ -30,28 +20,21 @@ struct gb_object;
 struct gb_task;
 struct gb_missing;
 
-struct gb_waits; /* server.h */
-struct gb_queue;
-
 /* The reason to wait, besides names. */
-enum gb_wait_for { FOR_NOTHING, FOR_MOVE, FOR_WRITER, FOR_DRIVER, FOR_TIER, FOR_SPACE };
+enum gb_wait_for { FOR_NOTHING, FOR_MOVE, FOR_WRITER, FOR_DEVICE };
 
 struct gb_wait {
     struct gb_link of_session, woken;
-    struct gb_link of_queue;
+    struct gb_queued queued; /* for a device; its serial is the order of arrival */
     struct gb_link watching; /* in the list for its storage; of those that wait to write it, in the
                                 order of arrival, until they are answered */
     const struct gb_storage *storage;
     struct gb_session *session;
     enum gb_wait_for waits_for;
-    struct gb_device *device; /* for its driver, space or tier; else NULL */
     struct gb_timer timer;
     uint64_t since_ms, begun_ns; /* by the clock of the metrics; without them 0 */
     struct gb_charge charge;
-    uint64_t need;            /* bytes, while it waits for space */
-    bool arriving;            /* the daemon's own work will bring them */
-    uint64_t driver_since;    /* while it waits for the driver; else 0 */
-    struct gb_claim claim;    /* on room in a tier; its serial is the order of arrival */
+    uint64_t driver_since;    /* while it waits for a driver to make memory; else 0 */
     struct gb_making making;  /* its part in a job that makes memory for it */
     struct gb_storage **held; /* owned, with a reference and a hold each */
     size_t held_count;
@@ -87,14 +70,11 @@ uint64_t gb_wait_bytes(size_t length, size_t count);
 
 /* ---- the reason to wait, besides names: one of these at a time ---- */
 
-/* Waits for room for `bytes` on a device. `arriving`: the daemon's own work will bring the room,
-   and no lease has to end for it. Claims room in the tier `full_tier`, which it lacks for that
-   (GB_TIERS: in none). */
-void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes,
-                       bool arriving, enum gb_tier_kind full_tier);
-/* Waits for the device's driver, to make memory, since then. Requests that wait for space do not
-   hold it up, since they may wait for ever. */
-void gb_wait_for_driver(struct gb_wait *wait, struct gb_device *device, uint64_t since_ms);
+/* Waits for the device: for `need` bytes of its space; or, if that is 0, for its driver, room in a
+   tier, or any change. `arriving`: the daemon's own work will bring the bytes, and no lease has to
+   end for them. Claims room in the tier `full_tier`, which it lacks (GB_TIERS: in none). */
+void gb_wait_for_device(struct gb_wait *wait, struct gb_device *device, uint64_t need,
+                        bool arriving, enum gb_tier_kind full_tier);
 /* Whether it waits for nothing but the daemon's own work. */
 bool gb_wait_comes(const struct gb_wait *wait);
 /* Waits for the end of a storage's move. */
@@ -111,28 +91,16 @@ const struct gb_wait *gb_wait_to_write_before(struct gb_server *server,
                                               const struct gb_storage *storage,
                                               const struct gb_wait *wait, bool claims);
 
-/* Waits for room in a tier, with a claim, and for any change on the device. */
-void gb_wait_for_tier(struct gb_wait *wait, struct gb_device *device, enum gb_tier_kind full_tier);
-
 /* Waits for none of these any more, since a name has to appear first, and holds nothing. */
 void gb_wait_for_names_only(struct gb_wait *wait);
 
-/* Holds a storage where it is until the wait ends, or the request waits for a driver, space, a tier
-   or names only: no request holds memory while it waits for others'. Does nothing if the wait holds
+/* Holds a storage where it is until the wait ends, or the request waits for a device or
+   names only: no request holds memory while it waits for others'. Does nothing if the wait holds
    it already. GPUBUF_E_NO_MEMORY. */
 int gb_wait_hold(struct gb_wait *wait, struct gb_storage *storage);
 
 /* Why the content of a storage that the wait holds was lost; NULL if none was. */
 const struct gb_error *gb_wait_failure(const struct gb_wait *wait);
-
-/* Whether a request (`wait` NULL: a new one) that needs `bytes` of the device may be served before
-   older ones that wait for space. If not, *arriving says whether these wait for nothing but the
-   daemon's own work. */
-bool gb_waits_let_pass(const struct gb_server *server, const struct gb_device *device,
-                       const struct gb_wait *wait, uint64_t bytes, bool *arriving);
-/* Whether older requests than this one (NULL: than a new one) wait for space of the device. */
-bool gb_waits_older(const struct gb_server *server, const struct gb_device *device,
-                    const struct gb_wait *wait);
 
 /* The i-th name; NULL if it does not wait for that many. */
 const struct gb_missing *gb_wait_missing(const struct gb_wait *wait, size_t i);

@@ -1,13 +1,7 @@
 /*
- * Which objects leave a device, when, and to where; and how they come back. The least recently used
- * leaves first, to pinned host memory, and from there to a disk. Only objects that are published
- * with evict=drop are ever dropped; others stay if the tiers have no room for them.
- *
- * Above the high watermark the objects that would leave next are copied below in the background, so
- * that they can leave at once when room is wanted. They stay on the device until then. So the order
- * in which objects leave is exactly that of their last use, and an object that is used again in
- * between was there all the time. An object can be opened while it is copied, since sealed content
- * does not change.
+ * Carries out what evict.c decides: storages leave their devices, are copied to tiers and within
+ * them, and come back. An object can be opened while it is copied, since sealed content does not
+ * change.
  *
  * The loop's. Threads make the copies: one for each device and direction, one for the disk.
  */
@@ -62,45 +56,29 @@ struct gb_spill {
     void *moved_arg;
 };
 
-/* A request that needs room. */
-struct gb_demand {
-    uint64_t since_ms; /* when it began to wait; UINT64_MAX: it does not wait yet */
-    uint64_t serial;   /* of its claim; UINT64_MAX: it has none yet */
-    /* Bytes that must stay free in the tiers. A new object leaves as many as it has: else objects
-       below could not come back to a full device in exchange for others. */
-    uint64_t reserve;
-    enum gb_tier_kind full_tier; /* out: the uppermost tier without room for it; GB_TIERS: none */
-    bool keeps;                  /* nothing may be dropped for it: room will come by itself */
-};
+/* A tier that failed, and a storage that its driver could not copy out, are left alone for a while.
+ */
+#define GB_FAILING_MS 5000
 
-/* Outcomes of making room on a device that is full. */
-enum gb_room {
-    GB_ROOM_NONE,     /* there is nothing that may leave */
-    GB_ROOM_MADE,     /* a storage has left: try again */
-    GB_ROOM_ARRIVING, /* a storage is being copied, or its leases are recalled: wait */
-    GB_ROOM_STUCK,    /* the driver could not copy the storage that leaves next; *error says why */
-};
-
-/* Makes room for a request that lacks `bytes`: the least recently used storage leaves. */
-enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
-                                struct gb_demand *demand, struct gb_error *error);
-/* Copies ahead if a watermark is passed, logs dropped objects, and looks after an outage. To be
-   called when something has changed, and at gb_spill_tells_at() (UINT64_MAX: no need to). */
-void gb_spill_tend(struct gb_spill *spill);
-uint64_t gb_spill_tells_at(const struct gb_spill *spill);
-
-/* Outcomes of gb_spill_out(). */
-enum gb_moving {
-    GB_MOVED = 0,
-    GB_MOVING = 1,   /* wait until `moved` is called for the storage, and try again */
-    GB_MOVE_FULL = 2 /* wait for room in demand->full_tier, and try again */
-};
-
+/* Drops the storage's objects, if none is needed: the content is lost. */
+void gb_spill_drop(struct gb_spill *spill, struct gb_storage *storage);
+/* Takes a storage off its device; its content is below. False if memory is out. */
+bool gb_spill_vacate(struct gb_spill *spill, struct gb_storage *storage);
+/* Frees a copy that is not the only place of its content. */
+void gb_spill_forget(struct gb_copy *copy);
+/* Begins to fill the copy `to`, out of the storage's device, or from its copy in the host tier.
+   `leave`: then it leaves the place it was copied from. GPUBUF_E_NO_MEMORY: gives `to` up. */
+int gb_spill_copy(struct gb_spill *spill, struct gb_storage *storage, struct gb_copy *from,
+                  struct gb_copy *to, bool leave);
 /* Begins to bring a storage's content back; the storage has room on its device.
    GPUBUF_E_NO_MEMORY. */
 int gb_spill_restore(struct gb_spill *spill, struct gb_storage *storage, struct gb_error *error);
-/* Moves a storage, which nobody holds, to that tier and nowhere else. An enum gb_moving, or
-   GPUBUF_E_NO_SPACE (the tier cannot take it), _NO_MEMORY, _UNSUPPORTED. */
-int gb_spill_out(struct gb_spill *spill, struct gb_storage *storage, enum gb_tier_kind tier,
-                 struct gb_demand *demand, struct gb_error *error);
+
+/* When the storage's driver last failed to copy it out; 0: it did not. */
+uint64_t gb_spill_stuck_ms(const struct gb_storage *storage);
+/* Logs dropped objects, and looks after an outage. To be called when something has changed, and at
+   gb_spill_due() (UINT64_MAX: no need to). */
+void gb_spill_tend(struct gb_spill *spill);
+uint64_t gb_spill_due(const struct gb_spill *spill);
+
 #endif

@@ -31,52 +31,6 @@ void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier
         gb_spill_changed(spill); /* for the requests behind it */
 }
 
-uint64_t gb_spill_room(const struct gb_spill *spill, const struct gb_device *device,
-                       uint64_t reserve, uint64_t *least)
-{
-    uint64_t room = 0, all = 0;
-
-    for (int kind = 0; kind < GB_TIERS; kind++) {
-        const struct gb_tier *tier = &spill->tiers[kind];
-        uint64_t stays = tier->recency.bytes - tier->recency.clean_bytes;
-
-        if (!gb_tier_works(tier) || !gb_spill_has(spill, device, (enum gb_tier_kind)kind))
-            continue;
-        all += tier->capacity;
-        room += stays < tier->capacity ? tier->capacity - stays : 0;
-    }
-    *least = 2 * reserve;
-    if (reserve > 0)
-        *least += all / 16 < device->capacity / 4 ? all / 16 : device->capacity / 4;
-    return room;
-}
-
-uint64_t gb_spill_room_below(const struct gb_spill *spill, const struct gb_device *device,
-                             uint64_t reserve)
-{
-    uint64_t least, room = gb_spill_room(spill, device, reserve, &least);
-
-    return room >= least ? room - least + reserve : 0;
-}
-
-/*
- * The largest n such that n bytes and what is stuck fit into `all`, the device without what is
- * held. Needed content is stuck, unless the tiers take it: they take room - spare - n bytes if that
- * is n or more, and then n and what is stuck fit.
- */
-uint64_t gb_spill_evictable(const struct gb_spill *spill, const struct gb_device *device)
-{
-    const struct gb_recency *recency = &device->recency;
-    uint64_t there = gb_device_free_bytes(device) + gb_device_retained(device);
-    uint64_t all = there + recency->bytes, largest = all - recency->needed_bytes, least;
-    uint64_t room = gb_spill_room(spill, device, 1, &least), spare = least - 2;
-    uint64_t half = room > spare ? (room - spare) / 2 : 0;
-
-    if (half > all)
-        half = all;
-    return (half > largest ? half : largest) - there;
-}
-
 static int add_places(struct gb_tier *tier, uint64_t bytes, struct gb_error *error)
 {
     tier->arena = gb_arena_new();

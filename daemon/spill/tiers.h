@@ -1,6 +1,6 @@
 /*
- * The tiers below a daemon's devices: makes them, starts and ends their threads, and says how much
- * they can take. spill.h decides which objects go there and come back. The loop's.
+ * The tiers below a daemon's devices: makes them, starts and ends their threads. evict.c decides
+ * what goes there. The loop's.
  */
 #ifndef GB_TIERS_H
 #define GB_TIERS_H
@@ -32,18 +32,6 @@ void gb_spill_tend_outage(struct gb_spill *spill);
    none). */
 void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind full_tier);
 
-/* The room of the tiers for content of the device, if all their clean copies were freed; and how
-   much of it there must be for a new object of `reserve` bytes: as many for what leaves for it, as
-   many that stay free, and some more, since the room that is left may lie in pieces. */
-uint64_t gb_spill_room(const struct gb_spill *spill, const struct gb_device *device,
-                       uint64_t reserve, uint64_t *least);
-/* The bytes of the device that the tiers could take beside the reserve. 0 if that is less than the
-   reserve: objects are alike, and leave as wholes. */
-uint64_t gb_spill_room_below(const struct gb_spill *spill, const struct gb_device *device,
-                             uint64_t reserve);
-/* The bytes of the device's objects that may leave for the largest object that `create` could make
-   now, by the account of gb_spill_room_below. */
-uint64_t gb_spill_evictable(const struct gb_spill *spill, const struct gb_device *device);
 /* Whether the device's objects can go to that tier. */
 bool gb_spill_has(const struct gb_spill *spill, const struct gb_device *device,
                   enum gb_tier_kind tier);

@@ -73,3 +73,42 @@ unsigned gb_mapper_end_some(struct gb_store *store, struct gb_mapper *mapper, un
         gb_mapping_end(store, GB_CONTAINER(mappings->next, struct gb_mapping, of_mapper));
     return ended;
 }
+
+void gb_segment_ask(struct gb_store *store, struct gb_segment *segment, uint64_t now_ms)
+{
+    bool overdue = segment->asked_ms && now_ms - segment->asked_ms >= store->unmap_ms;
+
+    GB_LIST_EACH(&segment->mappings, struct gb_mapping, mapping, of_segment) {
+        if (overdue)
+            store->overdue(store->retire_arg, mapping->mapper);
+        else if (!segment->asked_ms)
+            store->retire(store->retire_arg, mapping->mapper, segment);
+    }
+    if (!segment->asked_ms)
+        segment->asked_ms = segment->device->asked_ms = now_ms;
+}
+
+uint64_t gb_mappers_end_overdue(struct gb_store *store, struct gb_device *device, uint64_t now_ms)
+{
+    uint64_t next = device->asked_ms ? device->asked_ms + store->unmap_ms : UINT64_MAX;
+
+    if (now_ms >=
+        next) { /* waiting requests are tried again, and gb_segment_ask() finds the overdue */
+        gb_device_changed(device);
+        device->asked_ms = 0;
+        next = UINT64_MAX;
+    }
+    while (!gb_list_empty(&device->retiring)) {
+        struct gb_segment *segment = GB_CONTAINER(device->retiring.next, struct gb_segment, place);
+        uint64_t at = segment->retired_ms + store->unmap_ms;
+
+        if (device->needed_ms < segment->retired_ms)
+            return next;
+        if (now_ms < at)
+            return at < next ? at : next;
+        gb_list_remove(&segment->place);
+        GB_LIST_EACH(&segment->mappings, struct gb_mapping, mapping, of_segment)
+            store->overdue(store->retire_arg, mapping->mapper);
+    }
+    return next;
+}

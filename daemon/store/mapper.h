@@ -5,6 +5,7 @@
 #include "daemon/base/hash.h"
 #include "proto/base/list.h"
 
+struct gb_device;
 struct gb_segment;
 struct gb_store;
 
@@ -37,5 +38,12 @@ struct gb_mapping *gb_mapper_find(const struct gb_store *store, const struct gb_
 void gb_mapping_end(struct gb_store *store, struct gb_mapping *mapping);
 /* Ends at most `most` of the mapper's mappings; returns how many. */
 unsigned gb_mapper_end_some(struct gb_store *store, struct gb_mapper *mapper, unsigned most);
+
+/* Asks the sessions that map the segment to unmap it, once. After `unmap_ms` they are overdue. */
+void gb_segment_ask(struct gb_store *store, struct gb_segment *segment, uint64_t now_ms);
+/* Calls `overdue` for mappers that were asked `unmap_ms` ago to unmap a segment of the device and
+   have not, if a request has lacked room since. Returns when to call it again; UINT64_MAX: not
+   before a mapper is asked. */
+uint64_t gb_mappers_end_overdue(struct gb_store *store, struct gb_device *device, uint64_t now_ms);
 
 #endif

@@ -57,31 +57,10 @@ void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage);
    bytes freed at once. */
 uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_t bytes);
 
-/* Whether eviction would bring enough room. */
-enum gb_look {
-    GB_LOOK_FITS,   /* enough, as far as can be told */
-    GB_LOOK_MAPPED, /* enough, if sessions unmap segments that would be empty: they were asked to */
-    GB_LOOK_NOTHING /* too little: storages that stay lie in the same segments */
-};
-
-/*
- * Whether the eviction of all that may leave a device would make room for `bytes` more of a domain
- * (NULL: of none). `soon` bytes come free anyway; `below` is the room of the tiers for content that
- * must be kept. Looks at the segments of a limited number of storages; if there are more it takes
- * their bytes to be enough. Evict nothing if the answer is GB_LOOK_NOTHING.
- */
-enum gb_look gb_store_look(struct gb_store *store, struct gb_device *device,
-                           const struct gb_domain_key *key, uint64_t bytes, uint64_t soon,
-                           uint64_t below);
 /* Bytes of a device that are free, that come free soon, or that are in empty segments which nobody
    maps, also in those that are kept for a request. Counting stops at `enough`. */
 uint64_t gb_store_near(const struct gb_store *store, const struct gb_device *device, uint64_t soon,
                        uint64_t enough);
-
-/* Calls `overdue` for mappers that were asked `unmap_ms` ago to unmap a segment of the device and
-   have not, if a request has lacked room since. Returns when to call it again; UINT64_MAX: not
-   before a mapper is asked. */
-uint64_t gb_store_press(struct gb_store *store, struct gb_device *device, uint64_t now_ms);
 
 /* Gives segments back that have been empty for `retire_after_ms`, and notes the time for those that
    ran empty since the last call. Returns when to call it again; UINT64_MAX: not before a segment
