@@ -58,12 +58,6 @@ struct gb_call {
     struct gb_error error;
 };
 
-enum gb_outcome {
-    GB_DONE = 0,    /* the writer holds the reply, or nothing if it was a notification */
-    GB_WAITS = 1,   /* the request was put aside */
-    GB_GOES_ON = 2, /* it is a task: see task.h */
-};
-
 enum gb_method_flags {
     GB_METHOD_ADMIN = 1,  /* root or the daemon's uid */
     GB_METHOD_FDS = 2,    /* may bring descriptors */

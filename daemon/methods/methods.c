@@ -89,6 +89,12 @@ static void read_message(struct gb_message *message, const char *line, size_t le
                                          pool, params, &message->present, &message->error);
 }
 
+/* Whether parts of the task are done, so that it does not begin with the handler. */
+static bool is_begun(const struct gb_task *task)
+{
+    return task && task->go_on;
+}
+
 /* Calls the method's handler: an outcome, or a negative code with call->error set. */
 static int handle(struct gb_call *call)
 {
@@ -149,12 +155,18 @@ static void answer(struct gb_call *call, int r)
         gb_session_answer(call->session, call->writer, call->reply_fds, call->reply_fd_count);
 }
 
+/* Has the handler do the request, or its task go on, and answers. */
 static int run(struct gb_call *call)
 {
+    struct gb_task *task = call->task;
+    bool goes_on = is_begun(task) && !call->wait;
     int r;
 
-    gb_writer_reset(call->writer);
-    r = handle(call);
+    if (goes_on && task->answer.capacity > 0)
+        call->writer = &task->answer;
+    else
+        gb_writer_reset(call->writer);
+    r = goes_on ? task->go_on(call, task->state) : handle(call);
     if (r == GB_WAITS || r == GB_GOES_ON)
         return r;
     answer(call, r);
@@ -206,12 +218,11 @@ static int take_fds(struct gb_call *call, int *fds)
     return 0;
 }
 
-/* An outcome; negative: the connection must be closed. */
-static int serve_message(struct gb_call *call)
+/* Begins a request that comes: takes its descriptors to `fds`. GB_GOES_ON: it is to be done; else
+   it is over. Negative: the connection must be closed. */
+static int begin(struct gb_call *call, int *fds)
 {
     const struct gb_message *message = call->message;
-    int fds[GB_LIMIT(fds)];
-    int r = GB_DONE;
 
     if (message->r == GPUBUF_E_NO_MEMORY && !call->id.text)
         return message->r; /* an answer without an id would be of no use */
@@ -222,118 +233,99 @@ static int serve_message(struct gb_call *call)
         return GPUBUF_E_PROTOCOL;
     }
     if (message->r == 0) {
-        call->server->metrics.methods[call->index].calls++;
-        r = run(call);
-        if (r == GB_GOES_ON && !call->task)
-            call->server->metrics.methods[call->index].calls--; /* it is served again, as a task */
-        if (call->method != &gb_method_hello)
-            call->session->greeted = true; /* hello can only come first */
-    } else if (call->id.text || !message->request.method.text) {
+        if (!call->task || !call->task->counted)
+            call->server->metrics.methods[call->index].calls++;
+        return GB_GOES_ON;
+    }
+    if (call->id.text || !message->request.method.text) {
         call->error = message->error;
         answer(call, message->r);
     }
-    if (r != GB_WAITS)
-        gb_session_drop_fds(call->session, call->fds, call->fd_count);
-    call->fds = NULL; /* its array is on this stack */
-    call->fd_count = 0;
-    return r;
+    return GB_DONE;
+}
+
+/* Goes on with a request that has waited: as one that comes, but with what was kept for it. */
+static int resume(struct gb_call *call, const struct gb_entry *entry)
+{
+    struct gb_wait *wait = entry->wait;
+
+    call->wait = wait;
+    call->last_try = entry->last_try;
+    call->since_ns = wait->begun_ns;
+    call->fds = wait->fds;
+    call->fd_count = wait->fd_count;
+    if (call->message->r == 0)
+        return GB_GOES_ON;
+    /* The message was readable once, so memory is out. Its id is not known without it. */
+    call->writer->failed = true;
+    gb_session_send(call->session, call->writer, NULL, 0);
+    return GB_DONE;
+}
+
+/* Ends this try of the request: what it was given is freed, unless it is needed for the next. */
+static void end(struct gb_call *call, const struct gb_entry *entry, int r)
+{
+    gb_workspace_return(&call->server->workspace);
+    if (r == GB_WAITS)
+        return;
+    if (entry->wait) {
+        if (r == GB_GOES_ON)
+            entry->wait->task = NULL; /* the task is the worker's now */
+        gb_wait_end(entry->wait);
+        return;
+    }
+    gb_session_drop_fds(call->session, call->fds, call->fd_count);
+    if (r != GB_GOES_ON)
+        gb_task_free(call->task);
 }
 
 /* Whether the request may be served now: not while its answer could show leases of sessions that
    have ended. Until these are given back, some in each turn, the request is a task. */
-static bool has_settled(struct gb_server *server, const struct gb_message *message)
+static bool has_settled(struct gb_server *server, const struct gb_message *message, bool is_task)
 {
     return message->r < 0 || (message->method->flags & GB_METHOD_APART) ||
-           gb_list_empty(&server->turns.leaving);
+           gb_list_empty(&server->turns.leaving) ||
+           (!is_task && gb_sessions_give_back(server, uv_hrtime() + server->turns.slice_ns / 2));
 }
 
-static int serve(struct gb_session *session, const char *line, size_t length)
+static int serve(const struct gb_entry *entry)
 {
-    struct gb_pool *pool = &session->server->workspace.pool;
+    struct gb_session *session = entry->session, *before = session->server->serving;
+    struct gb_server *server = session->server;
+    struct gb_wait *wait = entry->wait;
+    struct gb_task *task = wait ? wait->task : entry->task;
+    const char *line = wait ? wait->line : entry->line;
+    size_t length = wait ? wait->length : entry->length;
     struct gb_message message;
     struct gb_call call;
-    int r;
+    int fds[GB_LIMIT(fds)], r = GB_GOES_ON;
 
-    if (length > GB_TASK_BYTES)
+    if (wait)
+        gb_sessions_give_back(server, UINT64_MAX);
+    else if (length > GB_TASK_BYTES)
         return gb_task_read(session, line, length);
-    gb_pool_reset(pool);
-    read_message(&message, line, length, pool);
-    if (!has_settled(session->server, &message) &&
-        !gb_sessions_give_back(session->server, uv_hrtime() + session->server->turns.slice_ns / 2))
-        return gb_task_read(session, line, length);
-    call_init(&call, session, &message, NULL);
-    r = serve_message(&call);
-    gb_workspace_return(&call.server->workspace);
-    return r < 0 ? r : 0;
-}
-
-static bool retry(struct gb_wait *wait, bool last_try)
-{
-    struct gb_session *session = wait->session;
-    struct gb_pool *pool = &session->server->workspace.pool;
-    struct gb_task *task = wait->task;
-    struct gb_message message;
-    struct gb_call call;
-    int r;
-
-    gb_sessions_give_back(session->server, UINT64_MAX);
     if (!task) {
-        gb_pool_reset(pool);
-        read_message(&message, wait->line, wait->length, pool);
+        gb_pool_reset(&server->workspace.pool);
+        read_message(&message, line, length, &server->workspace.pool);
     }
-    call_init(&call, session, task ? &task->message : &message, task);
-    call.wait = wait;
-    call.last_try = last_try;
-    call.since_ns = wait->begun_ns;
-    call.fds = wait->fds;
-    call.fd_count = wait->fd_count;
-    if (call.message->r < 0) {
-        /* The message was readable once, so memory is out. Its id is not known without it. */
-        call.writer->failed = true;
-        gb_session_send(session, call.writer, NULL, 0);
-        gb_workspace_return(&call.server->workspace);
-        gb_wait_end(wait);
-        return true;
-    }
-    session->server->serving = session;
-    r = run(&call);
-    gb_workspace_return(&call.server->workspace);
-    session->server->serving = NULL;
-    if (r == GB_WAITS)
-        return false;
-    if (r == GB_GOES_ON)
-        wait->task = NULL; /* the task is the worker's now */
-    gb_wait_end(wait);
-    return true;
-}
-
-static int go_on_with(struct gb_task *task)
-{
-    struct gb_call call;
-    int r;
-
-    if (!task->go_on && !has_settled(task->server, &task->message)) {
+    if (!wait && !is_begun(task) && !has_settled(server, task ? &task->message : &message, task)) {
+        if (!task)
+            return gb_task_read(session, line, length);
         gb_task_ready(task);
-        return 0;
+        return GB_GOES_ON;
     }
-    call_init(&call, task->session, &task->message, task);
-    if (!task->go_on) {
-        r = serve_message(&call);
-    } else {
-        if (task->answer.capacity > 0)
-            call.writer = &task->answer;
-        else
-            gb_writer_reset(call.writer);
-        r = task->go_on(&call, task->state);
-        if (r != GB_GOES_ON) {
-            answer(&call, r);
-            r = GB_DONE;
-        }
-    }
-    gb_workspace_return(&call.server->workspace);
-    if (r == GB_WAITS || r == GB_GOES_ON)
-        return 0;
-    gb_task_free(task);
+    server->serving = session;
+    call_init(&call, session, task ? &task->message : &message, task);
+    if (wait)
+        r = resume(&call, entry);
+    else if (!is_begun(task))
+        r = begin(&call, fds);
+    if (r == GB_GOES_ON)
+        r = run(&call);
+    if (call.message->r == 0 && call.method != &gb_method_hello)
+        session->greeted = true; /* hello can only come first */
+    end(&call, entry, r);
+    server->serving = before;
     return r;
 }
 
@@ -342,9 +334,7 @@ const struct gb_service gb_methods = {
     .name = method_name,
     .param = param_name,
     .serve = serve,
-    .retry = retry,
     .read = read_message,
-    .go_on_with = go_on_with,
     .go_on = gb_tasks_run,
     .end_tasks = gb_tasks_end_session,
     .end_task = gb_task_free,

@@ -134,42 +134,52 @@ static uint64_t since_of(const struct gb_call *call)
     return call->wait ? call->wait->since_ms : gb_now_ms();
 }
 
+/* Whether a request of `length` bytes may wait, for `count` names. GPUBUF_E_LIMIT. */
+static int check_limits(struct gb_call *call, size_t length, size_t count)
+{
+    const struct gb_limits *limits = call->server->limits;
+    const struct gb_user *user = call->session->user;
+
+    if (call->session->wait_count >= limits->session_waits)
+        return gb_fail_limit(&call->error, "session_waits", (long long)limits->session_waits,
+                             "waiting requests of a session");
+    if (user->waits >= limits->user_waits)
+        return gb_fail_limit(&call->error, "user_waits", (long long)limits->user_waits,
+                             "waiting requests of a user");
+    if (user->charges[GB_HELD_BYTES] + gb_wait_bytes(length, count) > limits->held_bytes)
+        return gb_fail_limit(
+            &call->error, "held_bytes", (long long)limits->held_bytes,
+            "bytes of a user's messages that are not whole, wait, or are not read");
+    return 0;
+}
+
 /* Puts the request aside until then; or, if it waits already, moves the end of its wait. */
 static int put_aside(struct gb_call *call, const struct gb_string *names, size_t count,
                      uint64_t until_ms)
 {
-    const struct gb_limits *limits = call->server->limits;
     /* A message that was read takes several times the memory of its text. */
     size_t length = call->message->length * (call->task ? 4 : 1);
+    struct gb_wait *wait = call->wait;
 
     if (call->answers)
         return gb_fail(&call->error, GPUBUF_E_NO_SPACE,
                        "the device has no room for all of them at once");
-    if (call->wait) {
-        if (gb_wait_for_names(call->wait, names, count, call->asks) < 0)
-            return gb_call_no_memory(call);
-        gb_wait_until(call->wait, until_ms);
-        return GB_WAITS;
-    }
-    if (call->session->wait_count >= limits->session_waits)
-        return gb_fail_limit(&call->error, "session_waits", (long long)limits->session_waits,
-                             "waiting requests of a session");
-    if (call->session->user->waits >= limits->user_waits)
-        return gb_fail_limit(&call->error, "user_waits", (long long)limits->user_waits,
-                             "waiting requests of a user");
-    if (call->session->user->charges[GB_HELD_BYTES] + gb_wait_bytes(length, count) >
-        limits->held_bytes)
-        return gb_fail_limit(
-            &call->error, "held_bytes", (long long)limits->held_bytes,
-            "bytes of a user's messages that are not whole, wait, or are not read");
-    if (gb_wait_new(call->session, call->task ? NULL : call->message->line, length, call->fds,
-                    call->fd_count, names, count, call->asks, gb_now_ms(), until_ms,
-                    &call->wait) < 0)
+    if (!wait && check_limits(call, length, count) < 0)
+        return call->error.code;
+    if (!wait)
+        wait = gb_wait_new(call->session, call->task ? NULL : call->message->line, length);
+    if (!wait || gb_wait_for_names(wait, names, count, call->asks) < 0 ||
+        !gb_wait_until(wait, until_ms)) {
+        if (wait && !call->wait)
+            gb_wait_end(wait);
         return gb_call_no_memory(call);
-    if (call->task) {
-        gb_task_detach(call->task);
-        call->wait->task = call->task;
     }
+    if (call->wait)
+        return GB_WAITS;
+    gb_wait_take_fds(wait, call->fds, call->fd_count);
+    call->wait = wait;
+    wait->task = call->task;
+    gb_task_detach(call->task);
     return GB_WAITS;
 }
 

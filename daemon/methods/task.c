@@ -29,7 +29,7 @@ static struct gb_task *task_new(struct gb_session *session)
 
 void gb_task_detach(struct gb_task *task)
 {
-    if (!task->session)
+    if (!task || !task->session)
         return;
     gb_list_remove(&task->of_session);
     gb_charge_end(&task->charge);
@@ -195,11 +195,8 @@ static void go_on(struct gb_task *task)
 {
     struct gb_session *session = task->session;
     bool holds = session->task == task;
-    int r;
+    int r = session->server->service->serve(&(struct gb_entry){.session = session, .task = task});
 
-    session->server->serving = session;
-    r = session->server->service->go_on_with(task);
-    session->server->serving = NULL;
     if (r < 0) {
         gb_session_flush(session, SIZE_MAX);
         gb_session_end(session, "its messages and descriptors are out of step");
@@ -237,6 +234,7 @@ int gb_call_as_task(struct gb_call *call)
 
     if (!task)
         return gb_call_no_memory(call);
+    task->counted = true;
     read_message(task); /* here: a long message would be a task already */
     submit(task);
     return GB_GOES_ON;

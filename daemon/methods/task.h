@@ -27,6 +27,7 @@ struct gb_task {
     struct gb_session *session;       /* NULL: it has ended, or the request waits */
     struct gb_server *server;
     bool working;
+    bool counted;      /* among the calls of its method */
     uint64_t since_ns; /* when the message came, by the clock of the metrics */
     struct gb_charge charge;
 
@@ -60,7 +61,7 @@ void gb_tasks_end_session(struct gb_session *session);
 /* Frees the task, with all that it owns. NULL is fine. */
 void gb_task_free(struct gb_task *task);
 /* Takes the task from its session, which serves later lines again: the request waits now, and its
-   wait owns the task. */
+   wait owns the task. NULL is fine. */
 void gb_task_detach(struct gb_task *task);
 
 /* For the worker, when it has written the layout: makes room for it in `answer` and `text`, too, so

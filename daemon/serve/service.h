@@ -18,21 +18,32 @@ struct gb_session;
 struct gb_task;
 struct gb_wait;
 
+/* A request on its way in: it has just come, or it goes on, since it waited or is a task. */
+struct gb_entry {
+    struct gb_session *session;
+    const char *line; /* of one that has come */
+    size_t length;
+    struct gb_task *task; /* it is one (daemon/methods/task.h) */
+    struct gb_wait *wait; /* it has waited, perhaps as a task */
+    bool last_try;        /* and its time is up: it must be answered now */
+};
+
+enum gb_outcome {
+    GB_DONE = 0,    /* it was answered, if it has an answer */
+    GB_WAITS = 1,   /* it was put aside */
+    GB_GOES_ON = 2, /* it is a task, and goes on in a later turn */
+};
+
 struct gb_service {
     size_t count; /* of methods */
     const char *(*name)(size_t i);
     /* The name of a method's parameter; NULL: it has fewer. */
     const char *(*param)(size_t i, size_t param);
-    /* Serves one line; negative: the connection must be closed (descriptors out of step, no
-       memory). */
-    int (*serve)(struct gb_session *session, const char *line, size_t length);
-    /* Tries a waiting request again; `last_try`: its time is up. True if it was answered. */
-    bool (*retry)(struct gb_wait *wait, bool last_try);
+    /* Serves a request, or goes on with it, and frees its wait or task when it is done. An enum
+       gb_outcome; negative: the connection must be closed (descriptors out of step, no memory). */
+    int (*serve)(const struct gb_entry *entry);
     /* Checks and decodes a message; any thread. */
     void (*read)(struct gb_message *message, const char *line, size_t length, struct gb_pool *pool);
-    /* Goes on with a task (daemon/methods/task.h), and frees it if it is done. Negative: the
-       connection must be closed. */
-    int (*go_on_with)(struct gb_task *task);
     /* Goes on with tasks that are ready: with one at least, and then until that time of
        uv_hrtime(). */
     void (*go_on)(struct gb_server *server, uint64_t until);

@@ -426,7 +426,8 @@ void gb_session_serve_lines(struct gb_session *session, uint64_t until)
     session->server->metrics.begun_ns = uv_hrtime();
     while (may_go_on(session) && (r = gb_frame_next(&session->conn.in, &line, &length)) > 0) {
         gb_timer_cancel(&session->server->timers, &session->half_line); /* this line is whole */
-        int served = session->server->service->serve(session, line, length);
+        int served = session->server->service->serve(
+            &(struct gb_entry){.session = session, .line = line, .length = length});
 
         if (served < 0) {
             gb_session_flush(session, SIZE_MAX);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/serve/session.h"
 
 /* Has the request tried again in its user's turn, in the order of arrival: one that was tried a
@@ -33,13 +34,14 @@ static void unwake(struct gb_wait *wait)
         gb_list_remove(&user->waking);
 }
 
+/* True if it was answered; it is freed then. */
 static bool retry(struct gb_wait *wait)
 {
-    bool last_try = wait->late;
+    struct gb_entry entry = {.session = wait->session, .wait = wait, .last_try = wait->late};
 
     unwake(wait);
     wait->late = false;
-    return wait->session->server->service->retry(wait, last_try);
+    return wait->session->server->service->serve(&entry) != GB_WAITS;
 }
 
 static void time_is_up(struct gb_timer *timer)
@@ -90,38 +92,35 @@ int gb_wait_for_names(struct gb_wait *wait, const struct gb_string *names, size_
     return keep_names(wait, names, count, asks);
 }
 
-int gb_wait_new(struct gb_session *session, const char *line, size_t length, int *fds,
-                unsigned fd_count, const struct gb_string *names, size_t count, bool asks,
-                uint64_t since_ms, uint64_t until_ms, struct gb_wait **out)
+struct gb_wait *gb_wait_new(struct gb_session *session, const char *line, size_t length)
 {
     struct gb_wait *wait = calloc(1, sizeof(*wait));
 
     if (!wait)
-        return GPUBUF_E_NO_MEMORY;
+        return NULL;
     wait->session = session;
-    wait->since_ms = since_ms;
+    wait->since_ms = gb_now_ms();
     wait->queued.claim.serial = ++session->server->waits.made;
     wait->begun_ns = session->server->metrics.begun_ns;
     wait->timer.fire = time_is_up;
-    if (line)
-        wait->line = gb_pool_strndup(&wait->pool, line, length);
     wait->length = length;
     wait->charge.user = session->user;
-    gb_charge_set(&wait->charge, GB_HELD_BYTES, gb_wait_bytes(length, count));
+    gb_charge_set(&wait->charge, GB_HELD_BYTES, gb_wait_bytes(length, 0));
     gb_list_append(&session->waits, &wait->of_session);
     session->wait_count++;
     session->user->waits++;
-    if ((line && !wait->line) || (count > 0 && keep_names(wait, names, count, asks) < 0) ||
-        !gb_timer_set(&session->server->timers, &wait->timer, until_ms)) {
-        gb_wait_end(wait);
-        return GPUBUF_E_NO_MEMORY;
-    }
-    if (fd_count > 0)
-        memcpy(wait->fds, fds, fd_count * sizeof(*fds));
-    wait->fd_count = fd_count;
-    gb_charge_set(&wait->charge, GB_HELD_FDS, fd_count);
-    *out = wait;
-    return 0;
+    if (!line || (wait->line = gb_pool_strndup(&wait->pool, line, length)))
+        return wait;
+    gb_wait_end(wait);
+    return NULL;
+}
+
+void gb_wait_take_fds(struct gb_wait *wait, const int *fds, unsigned count)
+{
+    if (count > 0)
+        memcpy(wait->fds, fds, count * sizeof(*fds));
+    wait->fd_count = count;
+    gb_charge_set(&wait->charge, GB_HELD_FDS, count);
 }
 
 /* The list of requests that need that storage, and others. */
@@ -325,10 +324,9 @@ const struct gb_error *gb_wait_failure(const struct gb_wait *wait)
     return NULL;
 }
 
-void gb_wait_until(struct gb_wait *wait, uint64_t until_ms)
+bool gb_wait_until(struct gb_wait *wait, uint64_t until_ms)
 {
-    /* Cannot fail: the timer is set, unless its time is up, and moving it takes no memory. */
-    gb_timer_set(&wait->session->server->timers, &wait->timer, until_ms);
+    return gb_timer_set(&wait->session->server->timers, &wait->timer, until_ms);
 }
 
 struct gb_queue *gb_waits_queue(struct gb_server *server, const struct gb_device *device)

@@ -51,15 +51,14 @@ struct gb_wait {
     bool over;   /* it only waits to leave its names */
 };
 
-/* Puts a request aside. `names` (`count` may be 0), which are copied, wake it when they appear. On
-   success the descriptors are taken over. `since_ms` is when it was first tried. `line` NULL: a
-   task has the message, and its user is charged with `length` bytes. `asks`: providers may be asked
-   for the names. 0 or GPUBUF_E_NO_MEMORY. */
-int gb_wait_new(struct gb_session *session, const char *line, size_t length, int *fds,
-                unsigned fd_count, const struct gb_string *names, size_t count, bool asks,
-                uint64_t since_ms, uint64_t until_ms, struct gb_wait **wait);
-/* Has names wake the request from now on, unless it waits for names already: a request that waited
-   for content to come back may lack a name by then. GPUBUF_E_NO_MEMORY. */
+/* Puts a request aside; `line` NULL: a task has the message, and its user is charged with `length`
+   bytes. NULL: memory is out. */
+struct gb_wait *gb_wait_new(struct gb_session *session, const char *line, size_t length);
+/* Takes over the request's descriptors. */
+void gb_wait_take_fds(struct gb_wait *wait, const int *fds, unsigned count);
+/* Has names, which are copied, wake the request when they appear, unless it waits for names
+   already: a request that waited for content to come back may lack a name by then. `asks`:
+   providers may be asked for them. GPUBUF_E_NO_MEMORY. */
 int gb_wait_for_names(struct gb_wait *wait, const struct gb_string *names, size_t count, bool asks);
 /* Ends the wait, and frees it with its message and descriptors. */
 void gb_wait_end(struct gb_wait *wait);
@@ -105,8 +104,8 @@ const struct gb_error *gb_wait_failure(const struct gb_wait *wait);
 /* The i-th name; NULL if it does not wait for that many. */
 const struct gb_missing *gb_wait_missing(const struct gb_wait *wait, size_t i);
 
-/* Moves the end of the wait. */
-void gb_wait_until(struct gb_wait *wait, uint64_t until_ms);
+/* Sets the end of the wait, or moves it, which cannot fail. False: memory is out. */
+bool gb_wait_until(struct gb_wait *wait, uint64_t until_ms);
 
 /* The device's. */
 struct gb_queue *gb_waits_queue(struct gb_server *server, const struct gb_device *device);

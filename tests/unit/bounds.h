@@ -60,22 +60,13 @@ static inline void note(uint64_t *longest, uint64_t begun)
         *longest = ns;
 }
 
-static inline int timed_serve(struct gb_session *session, const char *text, size_t length)
+static inline int timed_serve(const struct gb_entry *entry)
 {
     uint64_t begun = cpu_ns();
-    int r = gb_methods.serve(session, text, length);
+    int r = gb_methods.serve(entry);
 
     note(&longest_request, begun);
     return r;
-}
-
-static inline bool timed_retry(struct gb_wait *wait, bool last_try)
-{
-    uint64_t begun = cpu_ns();
-    bool answered = gb_methods.retry(wait, last_try);
-
-    note(&longest_request, begun);
-    return answered;
 }
 
 static inline void timed_go_on(struct gb_server *server, uint64_t until)
@@ -305,7 +296,6 @@ static inline void begin_world(const char *const *options, struct gb_notify *man
     inside.server.turns.slice_ns = GB_SESSION_SLICE_NS;
     timed = gb_methods;
     timed.serve = timed_serve;
-    timed.retry = timed_retry;
     timed.go_on = timed_go_on;
     inside.server.service = &timed;
     assert_true(peer_connect(&inside, &asker));
