@@ -51,13 +51,13 @@ static bool still_making(struct gb_call *call, int *outcome)
 }
 
 /* Whether the request must wait behind older ones, if it is new or its room was arriving. Another
-   that has waited is tried in its turn, and registered memory takes no room from others. */
+   that has waited is tried in its turn; no bytes and registered memory take no room from others. */
 static bool must_queue(struct gb_call *call, struct gb_demand *demand)
 {
     const struct gb_queued *queued = demand->queued;
     bool in_turn = queued && !(queued->need > 0 && queued->arriving), arriving;
 
-    if (in_turn || demand->placing.count > 0 ||
+    if (in_turn || demand->placing.count > 0 || demand->need == 0 ||
         gb_queue_lets_pass(demand->queue, queued, demand->need, &arriving))
         return false;
     demand->placing.shortfall = demand->need;

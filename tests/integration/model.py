@@ -262,7 +262,7 @@ class Model:
     def check_queue(self, size):
         """Whether it may be served before the one that waits."""
         wait = self.waiting
-        if wait is None:
+        if wait is None or size == 0:
             return
         passed = sum(s.occupied for s in self.storages if s.passed and s.resident)
         if size > self.capacity - wait.version.storage.size - passed:

@@ -12,6 +12,9 @@
 #define CALL(method, params)                                                                       \
     "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"" method "\",\"params\":{" params "}}\n"
 #define HELLO CALL("hello", "\"protocol\":1,\"cache\":true")
+#define CREATE(name, bytes)                                                                        \
+    CALL("create", "\"name\":\"" name "\",\"wait_ms\":600000,"                                     \
+                   "\"layout\":{\"kind\":\"bytes\",\"bytes\":" bytes "}")
 #define OPEN(name) CALL("open", "\"name\":\"" name "\"")
 #define CLAIM(name) CALL("open", "\"name\":\"" name "\",\"access\":\"write\",\"exclusive\":true")
 
@@ -315,8 +318,7 @@ TEST_WITH(test_a_request_behind_another_is_answered, NULL, end)
     second = connect_as(1003);
     reader = connect_as(1004);
     publish(owner, "a", 4 * MIB, "0644", "spill");
-    peer_send(first, CALL("create", "\"name\":\"b\",\"wait_ms\":600000,"
-                                    "\"layout\":{\"kind\":\"bytes\",\"bytes\":8388608}"));
+    peer_send(first, CREATE("b", "8388608"));
     inside.work = NULL; /* all are served before the copy is done */
     while (inside.server.waits.made == 0)
         inside_turn(&inside);
@@ -332,6 +334,29 @@ TEST_WITH(test_a_request_behind_another_is_answered, NULL, end)
     expect_answer(second, "older requests wait for it");
     assert_null(peer_line(first));
     inside_check(&inside);
+}
+
+/* An object without bytes takes no room from those that wait, even if nothing may overtake them. */
+TEST_WITH(test_no_bytes_wait_for_nobody, NULL, end)
+{
+    struct peer *holder, *waiting, *other;
+
+    begin("host:8M", NULL);
+    holder = connect_as(1001);
+    waiting = connect_as(1002);
+    other = connect_as(1003);
+    expect(holder, CREATE("a", "5242880"), "\"lease\":1");
+    peer_send(waiting, CREATE("b", "4194304"));
+    inside_turn(&inside);
+    expect(other, CREATE("c", "2097152"), "\"lease\":2"); /* overtakes */
+    expect(holder, CALL("release", "\"lease\":1"), "\"result\":{}");
+    expect_answer(holder, "segments.retire");
+    expect(holder, CALL("unmap", "\"segments\":[1]"), "\"result\":{}");
+    expect_answer(waiting, "\"lease\":3");
+    peer_send(waiting, CREATE("d", "8388608"));
+    inside_turn(&inside);
+    expect(other, CREATE("e", "0"), "\"lease\":4");
+    assert_null(peer_line(waiting));
 }
 
 /* A file occupies its header too, so one of just the bytes that are free has no room. */
