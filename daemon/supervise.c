@@ -188,6 +188,8 @@ static void take_message(struct supervisor *supervisor, struct message *message)
         forget(supervisor, name);
     if (says(message, "WATCHDOG"))
         supervisor->heard_ms = now_ms();
+    if (says(message, "STOPPING") && supervisor->kill_at < 0)
+        supervisor->kill_at = now_ms() + STOP_MS;
     if (says(message, "X_FOR_GOOD"))
         supervisor->stopping = true;
     if (says(message, "READY")) {
@@ -423,8 +425,8 @@ static void reap(struct supervisor *supervisor)
 
 static void signal_child(struct supervisor *supervisor, int number)
 {
-    if (supervisor->child > 0 && kill(supervisor->child, number) == 0 && number != SIGKILL)
-        supervisor->kill_at = now_ms() + STOP_MS;
+    if (supervisor->child > 0)
+        kill(supervisor->child, number);
 }
 
 static void on_signal(struct supervisor *supervisor, int number)
@@ -433,13 +435,15 @@ static void on_signal(struct supervisor *supervisor, int number)
     case SIGCHLD:
         reap(supervisor);
         break;
-    case SIGHUP: /* the child hands over; the next one is started from the file as it is then */
+    case SIGHUP: /* the child hands over, unless that would cost objects; the next one is started
+                    from the file as it is then */
         supervisor->failures = 0;
         signal_child(supervisor, SIGHUP);
         break;
     default:
         gb_log(GB_LOG_INFO, "stopping", GB_LOG_TEXT("signal", strsignal(number)));
         supervisor->stopping = true;
+        supervisor->kill_at = now_ms() + STOP_MS;
         signal_child(supervisor, SIGINT); /* to the daemon: end for good, without a successor */
     }
 }

@@ -15,6 +15,7 @@ import pytest
 from conftest import needs
 from device import BUILD, ROOT
 from peer import DEADLINE, Closed, RpcError, bytes_layout, table, wait_until
+from restarts import supervised  # noqa: F401
 
 MIB = 1 << 20
 CTL = BUILD / "bin" / "gpubufctl"
@@ -222,6 +223,18 @@ def test_a_storm_of_signals(daemon_factory, shim):
     assert got.returncode == 0, got.stderr
     plain = shim.run(CTL, "--socket", daemon.path, "get", "film", "--format", "csv")
     assert got.stdout == plain.stdout
+
+
+def test_a_daemon_that_does_not_hand_over_serves_on(supervised, shim):  # noqa: F811
+    """Its supervisor kills none that refuses, which would cost objects; here it says why it kills one."""
+    daemon = supervised("--watchdog", "3000", env=shim.environment())
+    before, peer = daemon.child, daemon.connect()
+    shim.fail("pwrite", errno.ENOSPC, 1 << 40)
+    peer.put("a")  # which no journal has
+    os.kill(daemon.pid, signal.SIGHUP)
+    wait_until(lambda: "not handed over" in daemon.stderr())
+    os.kill(before, signal.SIGSTOP)
+    assert daemon.wait_for('daemon killed why="(.*)"')[1] == "no sign of life"
 
 
 # RELIABILITY.md: Time 2
