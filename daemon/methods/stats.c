@@ -57,11 +57,16 @@ static void write_devices(struct gb_call *call)
     GB_WRITE_LITERAL(writer, "],\"tiers\":[");
     for (int i = 0, told = 0; i < GB_TIERS; i++) {
         const struct gb_tier *tier = &call->server->spill.tiers[i];
+        const struct gb_error *fault = &call->server->spill.faults[i];
 
-        if (tier->capacity == 0)
+        if (tier->capacity == 0 && fault->code == 0)
             continue;
         gb_write_format(writer, "%s{\"tier\":\"%s\"", told++ > 0 ? "," : "",
                         gb_tier_name(tier->kind));
+        if (fault->code != 0) {
+            GB_WRITE_LITERAL(writer, ",\"fault\":");
+            gb_write_cstring(writer, fault->message);
+        }
         write_figures(writer, figures, gb_tier_figures(tier, figures));
         gb_write_char(writer, '}');
     }

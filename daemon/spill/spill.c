@@ -132,6 +132,7 @@ static void keep_failure(struct gb_storage *storage, const struct gb_error *erro
 static void note_failure(const struct gb_move *move)
 {
     struct gb_tier *tier = move->to ? move->to->tier : move->from->tier;
+    struct gb_spill *spill = move->owner;
 
     if (gb_device_cuda_lost(move->error.cuda))
         move->storage->device->lost = true;
@@ -139,8 +140,10 @@ static void note_failure(const struct gb_move *move)
     if (!move->tier_failed || atomic_load(move->stop))
         return;
     tier->failures++;
-    if (move->to)
+    if (move->to) {
         tier->failing_until = gb_now_ms() + GB_FAILING_MS;
+        spill->faults[tier->kind] = move->error;
+    }
     gb_log(GB_LOG_WARNING, "tier failed", GB_LOG_TEXT("tier", gb_tier_name(tier->kind)),
            GB_LOG_TEXT("why", move->error.message));
 }
@@ -161,6 +164,7 @@ static void move_end(struct gb_move *move)
    failed: the copy is given up. */
 static bool take_copy(struct gb_move *move)
 {
+    struct gb_spill *spill = move->owner;
     struct gb_copy *to = move->to;
     struct gb_tier *tier = to->tier;
 
@@ -171,6 +175,8 @@ static bool take_copy(struct gb_move *move)
     }
     if (move->storage->failure)
         move->storage->failure->stuck_ms = 0;
+    tier->failing_until = 0;
+    spill->faults[tier->kind].code = 0;
     tier->writes++;
     tier->written_bytes += to->bytes;
     tier->write_us += move->microseconds;

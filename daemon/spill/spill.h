@@ -31,7 +31,7 @@ struct gb_outage {
     bool owed; /* objects lie there: only the directory that they were left in will do */
     bool looking;
     const struct gb_spill_settings *settings;
-    struct gb_error why; /* of the last look */
+    struct gb_error why; /* of a look; the job's while `looking` */
     uint64_t look_at;
     struct gb_job job;
     /* Called when the directory can be used again, by a daemon that is started then. */
@@ -43,6 +43,7 @@ struct gb_spill {
     struct gb_outage outage;
     struct gb_losses losses;
     struct gb_tier tiers[GB_TIERS];
+    struct gb_error faults[GB_TIERS]; /* why nothing can be written to a tier; code 0: it can */
     struct gb_device **devices;
     unsigned device_count;
     unsigned high, low;          /* watermarks, percent */

@@ -111,8 +111,8 @@ int gb_spill_check(const struct gb_spill_settings *settings, struct gb_error *er
 void gb_spill_begin_outage(struct gb_spill *spill, const struct gb_error *why)
 {
     spill->tiers[GB_TIER_DISK].capacity = 0;
+    spill->faults[GB_TIER_DISK] = *why;
     spill->outage.lasts = true;
-    spill->outage.why = *why;
 }
 
 static void look(struct gb_job *job)
@@ -128,11 +128,14 @@ static void look(struct gb_job *job)
 static void looked(struct gb_job *job)
 {
     struct gb_outage *outage = GB_CONTAINER(job, struct gb_outage, job);
+    struct gb_spill *spill = GB_CONTAINER(outage, struct gb_spill, outage);
 
     outage->looking = false;
     outage->look_at = gb_now_ms() + LOOK_MS;
     if (outage->why.code == 0)
-        outage->over(GB_CONTAINER(outage, struct gb_spill, outage)->moved_arg);
+        outage->over(spill->moved_arg);
+    else
+        spill->faults[GB_TIER_DISK] = outage->why;
 }
 
 void gb_spill_tend_outage(struct gb_spill *spill)
@@ -144,7 +147,7 @@ void gb_spill_tend_outage(struct gb_spill *spill)
     if (outage->look_at == 0)
         gb_log(GB_LOG_ERROR, "tier out of order: it is served without",
                GB_LOG_TEXT("tier", gb_tier_name(GB_TIER_DISK)),
-               GB_LOG_TEXT("why", outage->why.message));
+               GB_LOG_TEXT("why", spill->faults[GB_TIER_DISK].message));
     outage->looking = true;
     outage->job = (struct gb_job){.work = look, .done = looked};
     gb_mover_submit(spill->tiers[GB_TIER_DISK].mover, &outage->job);

@@ -1,12 +1,14 @@
 """A daemon that is started after another finds the journal, whole, damaged or of a later version, the
 descriptors that were kept with it, and the disk tier as it is by then."""
 
+import json
 import os
 import shutil
 import struct
 
 import pytest
 
+from ctl import Ctl
 from device import MIB
 from peer import DEADLINE, Closed, wait_until
 from restarts import Kept, journals, supervised  # noqa: F401  (one is a fixture)
@@ -90,7 +92,7 @@ def test_a_tier_that_is_out_of_order(supervised, directory, how):
     place, saved = os.path.join(directory, "tier"), os.path.join(directory, "saved")
     os.mkdir(place)
     daemon = supervised("--tier", f"disk:64M:{place}", "--grace", "200")
-    peer = daemon.connect()
+    ctl, peer = Ctl(daemon.path, directory), daemon.connect()
     peer.put("stays", b"s" * MIB)
     peer.put("small", b"hello")
     peer.put("below", b"b" * 3 * MIB)
@@ -105,7 +107,14 @@ def test_a_tier_that_is_out_of_order(supervised, directory, how):
         daemon.crash()
         peer = daemon.connect()
         assert peer.names() == ["stays"] and peer.open_object("stays").read() == b"s" * MIB
-        assert peer.call("stats")["tiers"] == []
+        (tier,) = peer.call("stats")["tiers"]
+        assert (tier["tier"], tier["capacity"]) == ("disk", 0) and place in tier["fault"]
+        told = json.loads(ctl.raw("--json", "doctor").stdout)
+        (finding,) = (one for one in told["findings"] if one["text"].startswith("tier disk"))
+        assert finding["health"] == "fail" and not told["healthy"]
+        assert finding["text"] == f"tier disk: the daemon runs without it: {tier['fault']}"
+        assert "mend the directory" in finding["advice"]
+        assert f"takes nothing: {tier['fault']}"[:60] in ctl("top", "--once")
         wait_until(lambda: "tier out of order" in daemon.stderr())
         assert place in daemon.stderr() and "lost=2" in daemon.stderr()
     for i in range(3000 if how == "renamed" else 10):  # until it is written anew, the records are only in the former journal
@@ -131,7 +140,8 @@ def test_a_tier_that_is_out_of_order(supervised, directory, how):
     assert peer.open_object("below", wait_ms=10000).read() == b"b" * 3 * MIB
     assert peer.open_object("small", wait_ms=10000).read() == b"hello"
     assert peer.open_object("stays").read() == b"s" * MIB
-    assert [one["tier"] for one in peer.call("stats")["tiers"]] == ["disk"]
+    (tier,) = peer.call("stats")["tiers"]
+    assert tier["tier"] == "disk" and tier["capacity"] == 64 * MIB and "fault" not in tier
 
 
 # RELIABILITY.md: The daemon ends 14

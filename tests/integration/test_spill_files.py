@@ -1,6 +1,7 @@
 """The disk tier's files: what is damaged is noticed, small ones share a file, a disk that fails, what
 an earlier daemon left; and tiers that cannot be."""
 
+import json
 import os
 import re
 import signal
@@ -10,8 +11,9 @@ import pytest
 
 import device as test_device
 from conftest import GPUBUFD
+from ctl import Ctl
 from device import MIB
-from peer import DEADLINE, bytes_layout, wait_until
+from peer import DEADLINE, RpcError, bytes_layout, wait_until
 from tiers import SIZE, start  # noqa: F401  (a fixture)
 
 # ---- when they fail ----------------------------------------------------------------------------
@@ -176,7 +178,7 @@ def test_a_disk_that_fails_keeps_what_can_be_kept(start):
     reader.open_object("c")
     error = reader.error("no_space", "create", name="d", layout=bytes_layout(SIZE))
     assert "failed lately" in error.message, error.message
-    assert tiered.tier("disk")["failures"] >= 1
+    assert tiered.tier("disk")["failures"] >= 1 and "cannot open" in tiered.tier("disk")["fault"]
 
 
 @pytest.mark.root
@@ -195,11 +197,27 @@ def test_a_disk_that_is_full(start, place):
         assert tiered.tier_of("a") == "device" and tiered.files() == []
         tiered.check("a")
         tiered.peer.error("no_space", "move", name="a")  # it is left alone for a while
+        assert "No space left" in tiered.tier("disk")["fault"]
+        told = json.loads(Ctl(tiered.daemon.path, place).raw("--json", "doctor").stdout)
+        (finding,) = (one for one in told["findings"] if one["text"].startswith("tier disk"))
+        assert finding["health"] == "warn" and "nothing can be written there: " in finding["text"]
+        assert finding["text"].endswith(tiered.tier("disk")["fault"]) and "its room" in finding["advice"]
         for name in "bcd":
             tiered.put(name, evict="drop")
         assert tiered.peer.names() == ["a", "c", "d"]
         tiered.check("a", "c", "d")
         assert tiered.tier("disk")["used"] == 0
+        os.unlink(os.path.join(place, "other"))
+
+        def moves():
+            try:
+                return tiered.peer.call("move", name="a") is not None
+            except RpcError as error:
+                assert error.kind == "no_space"  # it has failed lately
+                return False
+
+        wait_until(moves)
+        assert "fault" not in tiered.tier("disk") and tiered.tier_of("a") == "disk"
         tiered.daemon.check_no_leaks()
         tiered.daemon.stop()
     finally:

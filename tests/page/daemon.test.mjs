@@ -222,9 +222,12 @@ test('spilled and restored', withDaemon, async () => {
   await page.says('.device .at', /^cold · 3\.0 MiB · segment \d+ at 0 B · 1 lease$/)
   await session.call('release', { lease })
   await session.unmap(segments)
+  await session.put('warm', 1 << 20)
+  await rm(directory, { recursive: true })
+  await assert.rejects(session.call('move', { name: 'warm' }), /cannot open/)
+  await page.says('#tiers tbody', /^disk\s+\d+ %\s+\d[\d.]* MiB\s+takes nothing: cannot open/)
   assert.deepEqual(page.complaints, [])
   await page.close()
-  await rm(directory, { recursive: true })
 })
 
 /** The form has the page's heading, colours and icon, and nothing of it is refused. */

@@ -14,14 +14,15 @@ export class Tiers {
     this.table.hidden = tiers.length === 0
     this.nothing.hidden = tiers.length > 0
     while (this.body.rows.length > tiers.length) this.body.deleteRow(-1)
-    tiers.forEach(({ tier, used, capacity }, i) => {
+    tiers.forEach(({ tier, used, capacity, fault }, i) => {
       const [name, share, held, most] = (this.body.rows[i] ?? this.#addRow()).cells
       const [track, part] = share.children
       setText(name, tier)
-      track.firstChild.style.width = `${100 * used / capacity}%`
+      track.firstChild.style.width = `${capacity && 100 * used / capacity}%`
       setText(part, percent(used, capacity))
       setText(held, bytes(used))
-      setText(most, `of ${bytes(capacity)}`)
+      setText(most, fault ? `takes nothing: ${fault}` : `of ${bytes(capacity)}`)
+      most.classList.toggle('fault', Boolean(fault))
     })
   }
 

@@ -58,6 +58,7 @@ static void read_place(struct gb_inventory_place *place, const cJSON *item)
     (void)snprintf(place->name, sizeof(place->name), "%s",
                    tier ? tier : gb_cjson_string_of(item, "alias", id));
     (void)snprintf(place->id, sizeof(place->id), "%s", id);
+    (void)snprintf(place->fault, sizeof(place->fault), "%s", gb_cjson_string_of(item, "fault", ""));
 }
 
 static void read_places(struct gb_inventory *memory, const cJSON *list)

@@ -25,6 +25,7 @@ struct gb_inventory_place {
     uint64_t spilled_bytes;
     uint64_t stays, objects; /* of used: nobody holds it, and no tier takes it; also spilled ones */
     uint64_t failures;
+    char fault[256]; /* why it takes nothing; "": it does */
 };
 
 /* In the order of the words of top --sort. */

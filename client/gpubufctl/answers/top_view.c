@@ -119,6 +119,14 @@ static void draw_more(struct gb_line *line, const struct gb_inventory_place *pla
     gb_line_end(line);
 }
 
+static void draw_fault(struct gb_line *line, const struct gb_inventory_place *place,
+                       unsigned indent)
+{
+    gb_line_to(line, indent);
+    gb_line_format(line, GB_STYLE_RED, "takes nothing: %s", place->fault);
+    gb_line_end(line);
+}
+
 /* How much is said of each place, by how much room there is. */
 enum detail { BARS, SUMS, ALL };
 
@@ -141,7 +149,9 @@ static void draw_places(const struct gb_top_view *view, struct gb_writer *out, e
         const struct gb_inventory_place *place = &memory->places[i];
 
         draw_bar(&line, place, indent);
-        if (detail >= SUMS)
+        if (place->fault[0])
+            draw_fault(&line, place, indent);
+        else if (detail >= SUMS)
             draw_sum(&line, place, indent);
         if (detail == ALL && !place->is_tier)
             draw_more(&line, place, indent);

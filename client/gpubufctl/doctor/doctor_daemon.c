@@ -247,7 +247,7 @@ static bool tiers_refuse(const struct gb_doctor *doctor, const struct gb_invento
     bool has_tier = false;
 
     for (size_t i = 0; i < doctor->memory.place_count; i++)
-        has_tier |= doctor->memory.places[i].is_tier;
+        has_tier |= doctor->memory.places[i].is_tier && doctor->memory.places[i].capacity > 0;
     return has_tier && device->stays > 0 &&
            device->free + device->evictable < (device->used + device->spilled_bytes) / objects;
 }
@@ -318,11 +318,31 @@ static void look_at_device(struct gb_doctor *doctor, const struct gb_inventory_p
     look_at_mappings(doctor, device);
 }
 
+/* Without capacity it was unusable when the daemon started; else the last write failed. */
+static void tell_fault(struct gb_doctor *doctor, const struct gb_inventory_place *tier)
+{
+    bool missing = tier->capacity == 0;
+
+    gb_doctor_find(
+        doctor, missing ? GB_HEALTH_FAIL : GB_HEALTH_WARN, "memory", "tier %s: %s: %s", tier->name,
+        missing ? "the daemon runs without it" : "nothing can be written there", tier->fault);
+    gb_doctor_advise(doctor, "%s",
+                     missing
+                         ? "mend the directory: within seconds a daemon takes over that has the "
+                           "tier, and the objects in it, which are lost meanwhile"
+                         : "mend the directory, its rights or its room; objects stay where they "
+                           "are meanwhile, and the daemon tries again");
+}
+
 static void look_at_tier(struct gb_doctor *doctor, const struct gb_inventory_place *tier)
 {
     uint64_t stays = tier->used - (tier->clean < tier->used ? tier->clean : tier->used);
     bool full = stays > tier->capacity / 10 * 9;
 
+    if (tier->fault[0]) {
+        tell_fault(doctor, tier);
+        return;
+    }
     gb_doctor_find(doctor, full || tier->failures ? GB_HEALTH_WARN : GB_HEALTH_OK, "memory",
                    "tier %s: of %s, %s hold what is nowhere else; %" PRIu64 " failures", tier->name,
                    gb_size(tier->capacity).text, gb_size(stays).text, tier->failures);
