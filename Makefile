@@ -786,7 +786,7 @@ check-published: ## install wheels and npm tarball of `make published` on bare m
 check-image: ## the steps of packaging/Containerfile in chroots; what it starts; examples/kubernetes (root)
 	@tests/packaging/check-image
 
-check-systemd: ## the packages on a machine that systemd boots, an emulated one: restarts, crashes, the watchdog (root)
+check-systemd: ## the packages in a container that systemd boots: restarts, crashes, an upgrade under load, the watchdog (root)
 	@BUILD=$(BUILD) tests/packaging/check-systemd
 
 HARDENING_DEVICE ?= host:256M

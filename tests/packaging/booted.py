@@ -20,11 +20,12 @@ import urllib.request
 
 import pytest
 
-PACKAGES = sorted(str(path) for path in pathlib.Path(__file__).parent.glob("*.deb"))
+HERE = pathlib.Path(__file__).parent
+PACKAGES, NEWER = (sorted(map(str, place.glob("*.deb"))) for place in (HERE, HERE / "newer"))
 SOCKET = "/run/gpubufd/gpubufd.sock"
 UNITS = ("gpubufd.service", "gpubufd.socket")
 GATEWAY = "gpubufd-gateway.service"
-DEADLINE = 300  # how long what must come is waited for: the machine is an emulated one, so slow
+DEADLINE = 300  # how long what must come is waited for
 EXPOSED_AT_MOST = 10  # of 100, as `make lint` has it
 BEFORE = {}  # what there was before the packages
 
@@ -336,11 +337,12 @@ ENDS = {
     "restart": ["systemctl", "restart", "gpubufd.service"],
     "kill -9": ["systemctl", "kill", "-s", "KILL", "--kill-who=main", "gpubufd.service"],
     "hand over": ["systemctl", "kill", "-s", "HUP", "--kill-who=main", "gpubufd.service"],
-    "upgrade": ["dpkg", "-i", *PACKAGES],
+    "upgrade": ["dpkg", "-i", *NEWER],
+    "the former packages again": ["dpkg", "-i", *PACKAGES],
 }
 
 
-@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("how", ["restart", "kill -9", "hand over"])
 # RELIABILITY.md: The daemon ends 21
 def test_another_daemon_has_it_all(daemon, how):
     put_all("alice")
@@ -360,10 +362,12 @@ def test_an_upgrade_under_load(daemon):
         ["setpriv", "--reuid", user, "--regid", user, "--init-groups", "python3", "-c", LOAD, user],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/") for user in ("alice", "bob")]
     assert [program.stdout.readline() for program in programs] == ["loads\n"] * 2
-    for how in ("upgrade", "restart", "kill -9"):
+    for how in ENDS:
         before = main_pid()
         run(*ENDS[how])
         restarted(before)
+        if how == "upgrade":
+            assert run("dpkg-query", "-Wf", "${Version}", "gpubufd").endswith("+newer")
     for program in programs:
         told, _ = program.communicate(timeout=DEADLINE)
         assert program.returncode == 0
@@ -497,7 +501,9 @@ def test_hardening_is_active(daemon):
         assert not os.statvfs(root + place).f_flag & os.ST_RDONLY, place
     assert os.listdir(root + "/tmp") == []
     limits = pathlib.Path(f"/proc/{pid}/limits").read_text(encoding="ascii")
-    assert re.search(r"Max open files +65536 +65536", limits)
+    most = pathlib.Path("/proc/1/limits").read_text(encoding="ascii")
+    most = min(65536, int(re.search(r"Max open files +\d+ +(\d+)", most)[1]))  # a container's manager may not raise it
+    assert re.search(rf"Max open files +{most} +{most}", limits)
     assert re.search(r"Max core file size +0 +0", limits)
 
 
