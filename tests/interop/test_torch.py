@@ -70,3 +70,25 @@ def test_jax_there_and_back(there, name):
 
 def bits_of(array):
     return f"u{array.dtype.itemsize}" if array.dtype.itemsize < 8 else array.dtype
+
+
+def test_a_state_dict_published_again_is_known_by_what_its_tensors_are(at_daemon):
+    import gpubufd.torch as gt
+
+    client, w = at_daemon, torch.arange(12.0).reshape(3, 4)
+    numbers = torch.arange(3) + 1j
+    states = [{"w": w}, {"w": torch.nn.Parameter(w)}, {"w": w.t()}, {"w": w.view(torch.int32)}, {"w": w[1:]}, {"x": w},
+              {"w": numbers}, {"w": numbers.conj()}, {"w": numbers.imag}, {"w": numbers.conj().imag}, {"w": w}]
+    for state in states:
+        for _ in range(2):
+            gt.put_state_dict(client, "m", state, replace=True)
+            found = gt.get_state_dict(client, "m")
+            assert list(found) == list(state)
+            assert all(torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype for name, tensor in state.items())
+    gt.put_state_dict(client, "m", {"w": w}, replace=True)
+    known = gt._known
+    w += 1
+    gt.put_state_dict(client, "m", {"w": torch.nn.Parameter(w)}, replace=True)
+    assert gt._known is known and torch.equal(gt.get_state_dict(client, "m")["w"], w)
+    with pytest.raises(TypeError, match="'w': it is torch.sparse"):
+        gt.put_state_dict(client, "m", {"w": w.to_sparse()}, replace=True)

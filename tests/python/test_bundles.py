@@ -6,6 +6,7 @@ import pytest
 
 import gpubufd
 import weights
+from gpubufd import _packing
 
 np = pytest.importorskip("numpy")
 
@@ -190,4 +191,46 @@ def test_on_a_gpu(gpu_run):
         assert client["o"]["t"].tolist() == tensors["t"].tolist() and client["o"].keys() == {"w", "t", "s", "more"}
         client.put_bundle("p", client["o"], device="host")
         assert client["p"]["more"].tolist() == [0, 0]
+    """)
+
+
+def copies_of(values):
+    """The copies that fill a bundle of these arrays, without that of its head: (place in the bundle's data, bytes)."""
+    plan = _packing.tensors(values, None, None)
+    head, *rest = _packing.copies(plan)
+    return [(copy.at - head.size, copy.size) for copy in rest]
+
+
+def test_arrays_that_lie_one_behind_the_other_are_one_copy(client):
+    whole = np.arange(4096, dtype="u1")
+    parts = [whole[at : at + 512] for at in range(0, 4096, 512)]
+    apart, turned = np.ones(512, "u1"), np.arange(512, dtype="u1")[::-1]
+    for values, copies in (
+        (parts, [(0, 4096)]), (parts[::-1], [(512 * i, 512) for i in range(8)]),
+        ([*parts[:3], apart, *parts[3:]], [(0, 1536), (1536, 512), (2048, 2560)]),
+        ([*parts[:3], turned, *parts[3:]], [(0, 1536), (1536, 512), (2048, 2560)]),
+        ([parts[0], parts[0][:0], *parts[1:]], [(0, 4096)]), ([parts[0], parts[0]], [(0, 512), (512, 512)]),
+    ):
+        named = {str(i): part for i, part in enumerate(values)}
+        assert copies_of(named) == copies
+        client.put_bundle("m", named, replace=True)
+        same(client.get("m").to_numpy(), named)
+
+
+def test_one_copy_on_a_gpu_stays_within_an_allocation(gpu_run):
+    gpu_run("""
+        import ctypes, gpubufd, numpy
+        from gpubufd import _packing, cuda
+        one = cuda.to_device(numpy.arange(4096, dtype="u1"))
+        assert cuda.end_of(one.ptr + 7, 0) == one.ptr + 4096 and cuda.end_of(8, 0) == 0
+        parts = {str(i): one[512 * i : 512 * i + 512] for i in range(8)}
+        copies = lambda: [copy.size for copy in _packing.copies(_packing.tensors(parts, None, None))][1:]
+        assert copies() == [4096]
+        client = gpubufd.connect()
+        client.put_bundle("m", parts)
+        found = client.get("m").to_host().to_numpy()
+        assert all((found[str(i)] == numpy.arange(512 * i, 512 * i + 512).astype("u1")).all() for i in range(8))
+        ends = iter([one.ptr + 1024, one.ptr + 1024, one.ptr + 4096])
+        cuda.end_of = lambda address, device: next(ends)
+        assert copies() == [1024, 3072]
     """)

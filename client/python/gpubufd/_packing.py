@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+import sys
 from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-from . import _convert, _core, _nodes
+from . import _convert, _core, _nodes, cuda
 from ._layout import BUNDLE, DATA
 
 LIMIT = 16 << 20  # bytes that are collected at a time of an array that is not in C order
@@ -78,14 +80,25 @@ def copies(made: _convert.Plan) -> Iterable[_nodes.Copy]:
 
 
 def _copies(made: _convert.Plan) -> Iterator[_nodes.Copy]:
-    for at, plan in sorted(made.parts, key=lambda part: part[0]):
-        if isinstance(plan, Part):
-            if plan.size:
-                yield _nodes.Copy((), DATA, at, plan.address, plan.size, plan)
-        elif plan.strides is not None:
-            for copy in _convert.strided_copies(plan, LIMIT):
+    """Arrays that lie one behind the other in one allocation, as they will in the bundle, are one copy."""
+    first = source = size = limit = 0  # of the copy that grows: its place, address and bytes, and where its memory ends
+    plan: Any = None
+    for at, part in sorted(made.parts, key=operator.itemgetter(0)):
+        strided = not isinstance(part, Part) and part.strides is not None
+        count = 0 if strided else part.size if isinstance(part, Part) else _convert.bytes_of(part.dtype, part.shape)
+        if count and size and at == first + size and part.address == source + size and part.device == plan.device:
+            if source + size + count > limit:
+                limit = sys.maxsize if part.device is None else cuda.end_of(source, part.device)
+            if source + size + count <= limit:
+                size += count
+                continue
+        if size and (count or strided):
+            yield _nodes.Copy((), DATA, first, source, size, plan)
+            size = 0
+        if strided:
+            for copy in _convert.strided_copies(part, LIMIT):
                 yield copy._replace(at=at + copy.at)
-        else:
-            size = _convert.bytes_of(plan.dtype, plan.shape)
-            if size:
-                yield _nodes.Copy((), DATA, at, plan.address, size, plan)
+        elif count:
+            first, source, size, limit, plan = at, part.address, count, 0, part
+    if size:
+        yield _nodes.Copy((), DATA, first, source, size, plan)

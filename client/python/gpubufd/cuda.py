@@ -191,6 +191,17 @@ def pointer_device(pointer: int) -> Optional[int]:
     return ordinal.value
 
 
+def end_of(pointer: int, device: int) -> int:
+    """Where the GPU memory ends that was allocated, or mapped, together with an address. 0: the driver does not tell."""
+    base, count = ctypes.c_uint64(), ctypes.c_size_t()
+    arguments = ctypes.byref(base), ctypes.byref(count), _pointer(pointer)
+    failed = _driver.load().cuMemGetAddressRange_v2(*arguments)
+    if failed:  # the thread may have no context
+        with Device(device):
+            failed = _driver.library.cuMemGetAddressRange_v2(*arguments)
+    return 0 if failed else base.value + count.value
+
+
 # ---- when things are freed ----
 
 _deferring = threading.local()

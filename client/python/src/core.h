@@ -104,6 +104,9 @@ int view_setup(PyObject *module);
 int pool_setup(PyObject *module);
 int fill_setup(PyObject *module);
 int exchange_setup(PyObject *module);
+/* borrow_all(table, (value, …)): as bytes, what the table of another library's type (dlpack.h) says
+   of the values' memory, shapes and types; its exception for what is no tensor with memory. */
+PyObject *core_borrow_all(PyObject *module, PyObject *args);
 int stream_setup(PyObject *module);
 
 extern _Thread_local unsigned calls_without_gil; /* that the thread is in: progress.h */

@@ -61,6 +61,7 @@ static PyMethodDef functions[] = {
     {"capsules", core_capsules, METH_O, NULL},
     {"array_device", core_array_device, METH_O, NULL},
     {"check_manifest", core_check_manifest, METH_VARARGS, NULL},
+    {"borrow_all", core_borrow_all, METH_VARARGS, NULL},
     {"plan_bundle", core_plan_bundle, METH_VARARGS, NULL},
     {"text_of", core_text_of, METH_VARARGS, NULL},
     {"text_of_views", core_text_of_views, METH_VARARGS, NULL},

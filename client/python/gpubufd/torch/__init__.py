@@ -145,7 +145,7 @@ def _parts(tensors: Mapping[str, Any], tie: bool) -> Tuple[Dict[str, _packing.Pa
 class _Known(NamedTuple):
     """A state dict that was published last, to be published again without looking at each tensor anew. It holds none."""
 
-    facts: List[Any]
+    facts: Any
     metadata: Dict[str, str]
     plan: Any
     ordinals: List[int]
@@ -154,20 +154,24 @@ class _Known(NamedTuple):
 _known: Optional[_Known] = None
 
 
-def _facts(tensors: Mapping[str, Any]) -> Optional[List[Any]]:
+_exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)  # of PyTorch 2.10 and later
+
+
+def _facts(tensors: Mapping[str, Any]) -> Any:
     """All that a plan depends on; None: of such tensors none is kept."""
-    facts = []
-    try:
-        for name, value in tensors.items():
-            dtype = value.dtype
-            if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided or value.is_neg():
-                return None
-            if dtype.is_complex and value.is_conj():
-                return None
-            facts.append((name, value.data_ptr(), dtype, value.shape, value.stride(), value.device))
-    except (AttributeError, RuntimeError):  # no tensor, or one without a place
+    values = tuple(tensors.values())
+    if not {type(value) for value in values} <= {torch.Tensor, torch.nn.Parameter}:
         return None
-    return facts
+    try:
+        if any(map(torch.Tensor.is_neg, values)) or any(map(torch.Tensor.is_conj, values)):
+            return None
+        if _exchange:
+            return tuple(tensors), _core.borrow_all(_exchange, values)
+        if any(value.layout != torch.strided for value in values):
+            return None
+        return tuple(tensors), [(value.data_ptr(), value.dtype, value.shape, value.stride(), value.device) for value in values]
+    except RuntimeError:  # one without a place
+        return None
 
 
 def _ordinals(parts: Mapping[str, _packing.Part]) -> List[int]:

@@ -77,6 +77,8 @@ class Tensor:
     def is_neg(self):
         return False
 
+    is_conj = is_neg
+
     def dim(self):
         return self.items.ndim
 
