@@ -56,7 +56,7 @@ int gb_bundle_copy_head(struct gpubuf_object *object, uint64_t bytes, unsigned c
         return gb_report_text(client, GPUBUF_E_INVALID,
                               "%s has a manifest of %" PRIu64 " bytes; at most %u are read",
                               object->lease->name, bytes - GB_BUNDLE_PREFIX, GB_MANIFEST_MAX);
-    unsigned char *copy = malloc((size_t)bytes);
+    unsigned char *copy = gb_manifest_memory((size_t)bytes);
     if (!copy)
         return gb_report_memory(client);
     if (atomic_load(&object->lease->state) != GB_LEASE_OPEN)

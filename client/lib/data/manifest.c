@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "proto/base/limits.h"
 #include "proto/layout/dtype.h"
@@ -9,7 +10,18 @@
 #define METADATA "__metadata__"
 /* A planned bundle's data, and its large arrays, begin at a multiple of this. */
 #define DATA_ALIGN 256u
+#define HUGE_BYTES ((size_t)2 << 20)
 #define ULL(value) ((unsigned long long)(value))
+
+void *gb_manifest_memory(size_t bytes)
+{
+    size_t whole = (bytes + HUGE_BYTES - 1) & ~(HUGE_BYTES - 1);
+    void *memory = bytes < HUGE_BYTES ? malloc(bytes + 1) : aligned_alloc(HUGE_BYTES, whole);
+
+    if (memory && bytes >= HUGE_BYTES)
+        (void)madvise(memory, whole, MADV_HUGEPAGE);
+    return memory;
+}
 
 /* The bytes of an array: whole ones, and fewer than 2^52. */
 static int measure(enum gb_type type, const uint64_t *shape, unsigned ndim, uint64_t *bytes,
@@ -214,7 +226,8 @@ static int read_metadata(struct reading *reading, struct gb_json value)
         manifest->metadata[i].value = text.text;
     }
     manifest->metadata_count = count;
-    return gb_manifest_sort(manifest->metadata_names, count, METADATA ": the key", reading->error);
+    return gb_manifest_sort(manifest->metadata_names, count, METADATA ": the key", &manifest->pool,
+                            reading->error);
 }
 
 static int read_members(struct reading *reading, struct gb_json value)
@@ -249,7 +262,7 @@ static int read_members(struct reading *reading, struct gb_json value)
     }
     return r < 0 ? r
                  : gb_manifest_sort(manifest->tensor_names, manifest->tensor_count, "tensor",
-                                    reading->error);
+                                    &manifest->pool, reading->error);
 }
 
 /* ---- the usual spelling ---- */
@@ -350,25 +363,41 @@ static bool scan_tensor(struct scan *scan, uint64_t *shape, unsigned *ndim, uint
            count == 2 && scan_text(scan, "}");
 }
 
+/* Most tensors of many have the shape of the one before. */
+static const uint64_t *keep_shape(struct gb_manifest *manifest, const uint64_t *shape,
+                                  unsigned ndim)
+{
+    size_t bytes = ndim * sizeof(*shape);
+    size_t count = manifest->tensor_count;
+    const struct gpubuf_tensor *before = count > 0 ? &manifest->tensors[count - 1] : NULL;
+
+    if (before && before->ndim == ndim && memcmp(before->shape, shape, bytes) == 0)
+        return before->shape;
+    uint64_t *kept = gb_pool_alloc(&manifest->pool, bytes);
+    if (kept)
+        memcpy(kept, shape, bytes);
+    return kept;
+}
+
 /* 1: the tensor is spelled in another way, or wrong. */
 static int add_tensor(struct reading *reading, struct scan *scan, struct gb_string name)
 {
     struct gb_manifest *manifest = reading->manifest;
     struct gpubuf_tensor *tensor = &manifest->tensors[manifest->tensor_count];
-    uint64_t shape[GB_LIMIT(ndim)], places[2], *kept;
+    uint64_t shape[GB_LIMIT(ndim)], places[2];
     unsigned ndim = 0;
 
     if (manifest->tensor_count == scan->room || !scan_tensor(scan, shape, &ndim, places) ||
         measure(scan->type, shape, ndim, &tensor->bytes, reading->error) < 0 ||
         place_tensor(reading, places, tensor) < 0)
         return 1;
+    tensor->pointer = NULL;
     tensor->dtype = gb_type_info(scan->type)->name;
     tensor->ndim = ndim;
     tensor->name = gb_pool_strndup(&manifest->pool, name.text, name.length);
-    tensor->shape = kept = gb_pool_alloc(&manifest->pool, ndim * sizeof(*kept));
-    if (!tensor->name || !kept)
+    tensor->shape = keep_shape(manifest, shape, ndim);
+    if (!tensor->name || !tensor->shape)
         return gb_fail_memory(reading->error);
-    memcpy(kept, shape, ndim * sizeof(*kept));
     manifest->tensor_names[manifest->tensor_count] =
         (struct gb_named){.name = tensor->name, .i = manifest->tensor_count};
     manifest->tensor_count++;
@@ -433,16 +462,23 @@ static int scan_usual(struct reading *reading, const char *text, uint64_t length
         if (!at)
             break;
     }
-    manifest->tensors = gb_pool_calloc(&manifest->pool, scan.room, sizeof(*manifest->tensors));
-    manifest->tensor_names = gb_pool_alloc(&manifest->pool, scan.room * sizeof(struct gb_named));
+    size_t tensors = scan.room * sizeof(*manifest->tensors);
+    size_t names = scan.room * sizeof(*manifest->tensor_names);
+    size_t whole = tensors + 3 * names + length / 2; /* with what the sort of the names needs */
+    manifest->memory = gb_manifest_memory(whole);
+    if (!manifest->memory)
+        return gb_fail_memory(reading->error);
+    gb_pool_lend(&manifest->pool, manifest->memory, whole);
+    manifest->tensors = gb_pool_alloc(&manifest->pool, tensors);
+    manifest->tensor_names = gb_pool_alloc(&manifest->pool, names);
     if (!manifest->tensors || !manifest->tensor_names)
         return gb_fail_memory(reading->error);
     r = scan_members(reading, &scan);
     if (r == 0)
         return gb_manifest_sort(manifest->tensor_names, manifest->tensor_count, "tensor",
-                                reading->error);
+                                &manifest->pool, reading->error);
     if (r > 0) {
-        gb_pool_end(&manifest->pool);
+        gb_manifest_end(manifest);
         *manifest = before;
     }
     return r;
@@ -451,14 +487,17 @@ static int scan_usual(struct reading *reading, const char *text, uint64_t length
 /* ---- all of it ---- */
 
 /* By where tensors begin, then by their size: an empty one comes before another at its place. */
-static int compare_places(const void *a, const void *b)
+static int compare_tensors(const struct gpubuf_tensor *left, const struct gpubuf_tensor *right)
 {
-    const struct gpubuf_tensor *left = *(const struct gpubuf_tensor *const *)a;
-    const struct gpubuf_tensor *right = *(const struct gpubuf_tensor *const *)b;
-
     if (left->offset != right->offset)
         return left->offset < right->offset ? -1 : 1;
     return (left->bytes > right->bytes) - (left->bytes < right->bytes);
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    return compare_tensors(*(const struct gpubuf_tensor *const *)a,
+                           *(const struct gpubuf_tensor *const *)b);
 }
 
 /* Checks that each byte of the data belongs to one tensor. */
@@ -467,20 +506,21 @@ static int check_places(struct reading *reading)
     const struct gb_manifest *manifest = reading->manifest;
     uint64_t start = GB_BUNDLE_PREFIX + manifest->manifest_bytes, end = start;
     size_t count = manifest->tensor_count;
-    const struct gpubuf_tensor *before = NULL,
-                               **order = gb_pool_calloc(&reading->texts, count, sizeof(*order));
+    const struct gpubuf_tensor *before = NULL, **order = NULL;
     bool sorted = true; /* as most are */
 
-    if (!order)
-        return gb_fail_memory(reading->error);
-    for (size_t i = 0; i < count; i++) {
-        order[i] = &manifest->tensors[i];
-        sorted = sorted && (i == 0 || compare_places(&order[i - 1], &order[i]) <= 0);
+    for (size_t i = 1; i < count && sorted; i++)
+        sorted = compare_tensors(&manifest->tensors[i - 1], &manifest->tensors[i]) <= 0;
+    if (!sorted) {
+        order = gb_pool_calloc(&reading->texts, count, sizeof(*order));
+        if (!order)
+            return gb_fail_memory(reading->error);
+        for (size_t i = 0; i < count; i++)
+            order[i] = &manifest->tensors[i];
+        qsort(order, count, sizeof(*order), compare_places);
     }
-    if (!sorted)
-        qsort(order, count, sizeof(const struct gpubuf_tensor *), compare_places);
     for (size_t i = 0; i < count; i++) {
-        const struct gpubuf_tensor *tensor = order[i];
+        const struct gpubuf_tensor *tensor = order ? order[i] : &manifest->tensors[i];
         if (before && tensor->offset < end)
             return gb_fail(reading->error, GPUBUF_E_INVALID,
                            "tensor \"%.80s\": its data begins at byte %llu, inside that of "
@@ -556,6 +596,7 @@ int gb_manifest_read(const char *text, uint64_t length, uint64_t bytes,
 void gb_manifest_end(struct gb_manifest *manifest)
 {
     gb_pool_end(&manifest->pool);
+    free(manifest->memory);
 }
 
 /* ---- making one ---- */

@@ -37,7 +37,12 @@ struct gb_manifest {
     struct gb_pair *metadata;
     size_t metadata_count;
     struct gb_named *tensor_names, *metadata_names; /* sorted, by hash and then by name */
+    void *memory;                                   /* the pool's first; or NULL */
 };
+
+/* Memory to be freed by free(). From 2 MiB on it is of huge pages, where the kernel has some: its
+   faults page by page would take as long as reading a manifest does. NULL: memory is out. */
+void *gb_manifest_memory(size_t bytes);
 
 /*
  * Reads the manifest of a bundle that has `bytes` bytes in all. Refused are: a text that is no JSON
@@ -65,8 +70,8 @@ int gb_manifest_plan(const struct gpubuf_tensor_spec *tensors, size_t count,
 void gb_manifest_end(struct gb_manifest *manifest);
 
 /* Sorts names, and refuses a name that occurs twice; `what` says in that sentence what is named.
-   Takes memory for the time of the call: at most five thirds of what the names take. */
-int gb_manifest_sort(struct gb_named *names, size_t count, const char *what,
+   Meanwhile it takes memory of the pool, at most five thirds of what the names take. */
+int gb_manifest_sort(struct gb_named *names, size_t count, const char *what, struct gb_pool *pool,
                      struct gb_error *error);
 
 /* The name's index, or -1. */

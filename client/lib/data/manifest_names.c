@@ -38,19 +38,19 @@ long gb_manifest_find(const struct gb_named *names, size_t count, const char *na
 
 /* Sorts names by hash: into at least as many buckets as there are names, by the hash's first bits,
    and then each bucket. It takes n log n comparisons at most, however the names were chosen. */
-static int sort(struct gb_named *names, size_t count)
+static int sort(struct gb_named *names, size_t count, struct gb_pool *pool)
 {
     unsigned bits = 1;
 
     while (((size_t)1 << bits) < count)
         bits++;
-    size_t buckets = (size_t)1 << bits, *ends = calloc(buckets, sizeof(*ends)), at = 0;
-    struct gb_named *sorted = malloc(count * sizeof(*sorted));
-    if (!ends || !sorted) {
-        free(ends);
-        free(sorted);
+    size_t buckets = (size_t)1 << bits, at = 0;
+    size_t scratch = buckets * sizeof(size_t) + count * sizeof(*names);
+    size_t *ends = gb_pool_alloc(pool, scratch);
+    if (!ends)
         return GPUBUF_E_NO_MEMORY;
-    }
+    struct gb_named *sorted = (struct gb_named *)(ends + buckets);
+    memset(ends, 0, buckets * sizeof(*ends));
     for (size_t i = 0; i < count; i++)
         ends[names[i].hash >> (64 - bits)]++;
     for (size_t i = 0; i < buckets; i++) { /* where each begins; then, once filled, where it ends */
@@ -65,16 +65,16 @@ static int sort(struct gb_named *names, size_t count)
             qsort(&sorted[begin], ends[i] - begin, sizeof(*sorted), compare_named);
     }
     memcpy(names, sorted, count * sizeof(*names));
-    free(ends);
-    free(sorted);
+    gb_pool_shrink(pool, ends, scratch, 0);
     return 0;
 }
 
-int gb_manifest_sort(struct gb_named *names, size_t count, const char *what, struct gb_error *error)
+int gb_manifest_sort(struct gb_named *names, size_t count, const char *what, struct gb_pool *pool,
+                     struct gb_error *error)
 {
     for (size_t i = 0; i < count; i++)
         names[i].hash = hash_of(names[i].name);
-    if (count > 1 && sort(names, count) < 0)
+    if (count > 1 && sort(names, count, pool) < 0)
         return gb_fail_memory(error);
     for (size_t i = 1; i < count; i++) {
         if (compare_named(&names[i - 1], &names[i]) == 0)
