@@ -10,7 +10,7 @@ from device import ROOT
 
 PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("SECURITY.md", "docs/STREAMS.md", "docs/RELIABILITY.md")}
 TEXT = " ".join(" ".join(page.split()) for page in PAGES.values())
-PROMISED = [("SECURITY.md", "What is promised"), ("docs/STREAMS.md", "Which frames a reader gets"),
+PROMISED = [("SECURITY.md", "What is promised"), ("docs/STREAMS.md", "Which frames does a reader get?"),
             ("docs/STREAMS.md", "What is promised"), ("docs/STREAMS.md", "On a GPU"),
             ("docs/RELIABILITY.md", "How the daemon is fair")]
 
@@ -184,47 +184,60 @@ HELD = {
         "python/test_start.py": "test_a_daemon_of_another_user_is_not_ones_own "
                                 "test_a_program_that_others_could_have_laid_is_not_taken"},
     "It needs no privilege": {EXHAUSTION: "test_registered_memory", MEMORY: "test_registered_memory_is_the_owners_alone_to_write"},
-    # of STREAMS.md, under "Which frames a reader gets"
-    "the newest frame, whenever it asks": {STREAM: "test_newest_and_each", STREAMS: "test_newest"},
-    "`frame.missed` says how many": "the newest frame, whenever it asks",
-    "every frame in order, as long as it is at most 8 behind": {STREAM: "test_newest_and_each", STREAMS: "test_each test_asyncio"},
-    "Then it misses the oldest, and is told how many": {STREAMS: "test_a_stopped_reader"},
-    "and the writer is asked to wait": {STREAMS: "test_each"},
+    # of STREAMS.md, under "Which frames does a reader get?"
+    "The newest frame at each read": {STREAM: "test_newest_and_each", STREAMS: "test_newest"},
+    "`frame.missed` counts": "The newest frame at each read",
+    "Every frame in order, while it is at most 8 behind": {STREAM: "test_newest_and_each", STREAMS: "test_each test_asyncio"},
+    "Further behind it misses the oldest": {STREAMS: "test_a_stopped_reader"},
+    "and the writer waits for it, up to": {STREAMS: "test_each"},
     "is not waited for again until it moves": {STREAMS: "test_a_stopped_reader"},
-    "how many frames it may hold at a time": {STREAM: "test_newest_and_each", STREAMS: "test_newest"},
+    "The number of frames that it may hold at once": {STREAM: "test_newest_and_each", STREAMS: "test_newest"},
+    "The default is one": "The number of frames that it may hold at once",
     "a slot is always free": {RING: "test_reader_lies test_kills", MODEL: "test_every_order", STREAM: "test_many_readers"},
-    "128 at most, do not suffice is refused": {
+    "for which they do not suffice is refused": {
         STREAM: "test_what_is_refused", TAKES_PART: "test_slots_are_not_promised_twice test_what_is_refused"},
-    "Several writers are several streams": {STREAM: "test_one_writer_after_another"},
-    "When the writer ends, readers get its last frames": {STREAMS: "test_each test_asyncio"},
+    "A stream has at most 128 slots": "for which they do not suffice is refused",
+    "A stream has one writer at a time": {STREAM: "test_one_writer_after_another"},
+    "When the writer exits, readers get its last frames": {STREAMS: "test_each test_asyncio"},
     "Another writer may take the stream over": {
         STREAM: "test_one_writer_after_another", TAKES_PART: "test_the_dead_do_not_take_part"},
+    "Frames of the former writer": "Another writer may take the stream over",
     # under "What is promised"
     "No frame is torn": {RING: "test_kills", TAKES_PART: "test_kills", MODEL: "test_every_order test_no_step_is_needless"},
-    "tells the writer at every half of its lag": {MODEL: "test_who_sleeps_is_woken", STREAMS: "test_each"},
-    "nobody waits for it longer than the writer's `timeout`, once": {STREAMS: "test_a_stopped_reader"},
-    "It takes part until it closes the stream": {
+    "notifies the writer at every half of its lag": {MODEL: "test_who_sleeps_is_woken", STREAMS: "test_each"},
+    "The writer waits for it at most once": {STREAMS: "test_a_stopped_reader"},
+    "keeps at most the frames it may hold": "The writer waits for it at most once",
+    "A reader stays a member until it closes the stream": {
         TAKES_PART: "test_a_successor_has_the_same_pages test_the_dead_do_not_take_part",
         EXCESS: "test_a_part_in_a_deleted_stream_ends"},
+    "In a deleted stream it stays only": "A reader stays a member until it closes the stream",
     "interrupts no stream": {STREAM: "test_held_over_a_restart"},
-    "go on meanwhile, and with its successor": {
+    "continue meanwhile, and with the next daemon": {
         STREAM: "test_held_over_a_restart", "fault/test_claims.py": "test_a_part_in_a_stream_outlives_the_daemon",
         "integration/test_failpoints.py": "test_joining_at_failpoints"},
-    "Its memory is not used again": {STREAM: "test_another_daemon"},
-    "A reader that lies harms itself": "Of a stream, a reader that lies costs others no more than one that",
-    "By them others learn up to 100 ms late": "Of a stream, a reader that lies costs others no more than one that",
-    "A writer that lies harms what its readers are shown": {RING: "test_writer_lies test_writer_rings_in_vain"},
-    "`mode` says who may read, as of any object": {LIVE: "test_rights"},
-    "A child of `fork` takes no part": {STREAM: "test_child_of_fork"},
+    "Members that exit meanwhile are removed once it runs": "continue meanwhile, and with the next daemon",
+    "Nobody can join before": "continue meanwhile, and with the next daemon",
+    "Its memory is not reused": {STREAM: "test_another_daemon"},
+    "A faulty or malicious reader harms only itself": "Of a stream, a reader that lies costs others no more than one that",
+    "which costs the writer about 10 µs a frame": "Of a stream, a reader that lies costs others no more than one that",
+    "others may learn up to 100 ms late": "Of a stream, a reader that lies costs others no more than one that",
+    "A malicious writer can show wrong frames": {RING: "test_writer_lies test_writer_rings_in_vain"},
+    "announces but never publishes": "A malicious writer can show wrong frames",
+    "`mode` says who may read": {LIVE: "test_rights"},
+    "A child of `fork` is not a member": {STREAM: "test_child_of_fork"},
     "a stream ends with the daemon": {STREAM: "test_another_daemon test_waiting_for_the_dead"},
-    "no frame was torn, and none missed": "No frame is torn",
+    "Members get `Stale` after they reconnect": "a stream ends with the daemon",
+    "no frame was torn, and readers with `waits` missed none": "No frame is torn",
     # under "On a GPU"
-    "take them as they take arrays": {STREAMS: "test_gpu"},
-    "gives it back when the work that was queued there has run": {GPU_STREAM: "test_slots_behind_work"},
-    "A reader is given a frame when it is complete": {GPU_STREAM: "test_complete"},
-    "it is given the frame at once, and its work is queued": {GPU_STREAM: "test_ahead", STREAMS: "test_gpu"},
+    "take them like arrays": {STREAMS: "test_gpu"},
+    "returns a frame when the work queued on that CUDA stream has finished": {GPU_STREAM: "test_slots_behind_work"},
+    "A reader gets a frame when it is complete": {GPU_STREAM: "test_complete"},
+    "a reader gets each frame at once": {GPU_STREAM: "test_ahead", STREAMS: "test_gpu"},
+    "CUDA stream waits when it takes": "a reader gets each frame at once",
     "then raises `Canceled`": {GPU_STREAM: "test_killed_writer_of_one_ahead"},
-    "so does the reader's stream": {MODEL: "test_work_on_a_gpu", GPU_STREAM: "test_ahead"},
+    "work runs on undefined content": "then raises `Canceled`",
+    "the reader's CUDA stream hangs too": {MODEL: "test_work_on_a_gpu", GPU_STREAM: "test_ahead"},
+    "it hangs until the next daemon runs": "the reader's CUDA stream hangs too",
     "A reader's frames are read-only": {"gpu/check_memory.py": "copies_refused writing_kernel"},
     # of RELIABILITY.md, under "How the daemon is fair"
     "Every ready session is served for at most 50 µs": {
@@ -248,7 +261,7 @@ NO_PROMISE = """
 Each line is held by tests | can be probed | Within a user there is no boundary | No document promises the latter
 memory is reused as it is | say where a reader reads | elements, and GPU memory where it lies | **Nobody can use up what others need
 So let only users read it | Eight users with file systems | The log has names of objects | Two processes with users of their own
-Whoever has the authority's key | How, and why it is right | Say on which stream of work a frame is made | In return:
+Whoever has the authority's key | explains the algorithm | Name the CUDA stream | This has two risks:
 Processes take turns on a GPU | **Turns.** | **Endings.** | **Events.** | **Not bounded** | measures the result
 """.replace("\n", "|").split("|")
 NO_PROMISE = [words.strip() for words in NO_PROMISE if words.strip()]

@@ -36,10 +36,10 @@ def test_guide(client, env, np, pd):
     assert "gpubufd.Table 'prices': 5 rows × 3 columns" in out and "synced None" in out
 
 
-def test_types(client, env, np):
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "PYTHON-TYPES.md").read_text(), re.M | re.S)
-    assert len(blocks) == 1
-    run(env, "-c", "\n".join(blocks))
+@pytest.mark.parametrize("page", ["PYTHON-TYPES", "STREAMS"])
+def test_one_example(client, env, np, page):
+    (block,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / f"{page}.md").read_text(), re.M | re.S)
+    run(env, "-c", block)
 
 
 def test_readme(client, env, pd):
