@@ -193,7 +193,7 @@ def test_the_kinds_of_events():
 
 
 def test_where_the_socket_is():
-    text = TEXT.split("\n**Where.**")[1].split("The daemon learns")[0]
+    text = TEXT.split("\n**Where is the socket?**")[1].split("The daemon learns")[0]
     told = re.findall(r"`([$/][\w$/.]+)`", text)
     assert told == described.PROTOCOL["transport"]["path"]
 
