@@ -243,17 +243,19 @@ HELD = {
     "Every ready session is served for at most 50 µs": {
         SESSION: "test_one_request_a_slice test_the_living_go_before_those_who_drain"},
     "Users take turns, and so do the sessions of each": {SESSION: "test_users_take_turns test_ended_waits_take_turns"},
+    "Users also take turns when waiting": "Users take turns, and so do the sessions of each",
     "No request holds the loop for longer than": {
         BOUNDS: "test_bounds", "unit/test_bounds_wide.c": "test_wide",
         "unit/test_bounds_room.c": "test_eviction test_many_wait_for_room"},
-    "leases and mappings go back in slices": {
+    "leases and mappings are returned in slices": {
         SESSION: "test_the_dead_go_first test_gone_with_much_to_do test_gone_while_waiting_for_many_names"},
+    "If the session has unsealed objects": "After a peer hangs up",
     "After a peer hangs up": {
         SESSION: "test_gone_while_behind test_gone_with_much_to_do", HOSTILE: "test_hung_up_with_much_to_do"},
     "An event is written once": {HOSTILE: "test_watches_of_another_user_delay_no_events", BOUNDS: "test_bounds"},
     "With a user's 1024 watches a request that deletes": {BOUNDS: "test_bounds"},
-    "1024 events behind has no requests served": {SESSION: "test_watchers_behind_are_not_served"},
-    "Where untold events fill `output_bytes`": {HOSTILE: "test_watches_of_another_user_delay_no_events"},
+    "watches are 1024 events behind is not served": {SESSION: "test_watchers_behind_are_not_served"},
+    "If unsent events fill `output_bytes`": {HOSTILE: "test_watches_of_another_user_delay_no_events"},
 }
 
 # Words of sentences that promise nothing: they explain, advise, or say what is not.
