@@ -52,6 +52,7 @@ HELD = {
     "**Nobody changes a `final` object**": {
         MEMORY: "test_final_is_not_even_the_producers_to_change test_final_has_memory_of_its_own",
         "integration/test_survive.py": "test_final_stays_final"},
+    "The kernel protects its memory, which no other object shares": "**Nobody changes a `final` object**",
     "**Readers cannot change what they read.**": {
         ACCESS: "test_a_readers_descriptor_cannot_be_upgraded test_not_even_the_owner_can_shrink_or_grow_a_segment",
         SECRECY: "test_a_readers_descriptor_registered_gives_no_more",
@@ -101,17 +102,18 @@ HELD = {
     "a reader keeps it on its device as long as it has it open": {
         EXCESS: "test_what_has_a_name_counts_for_its_owner_alone"},
     "*Providers.*": {PROVIDE: "test_users_take_turns"},
-    "64 names of one user are asked of it at a time": "*Providers.*",
+    "is asked for 64 names of one user at a time": "*Providers.*",
     "*The log.*": {
         LIMITS: "test_nobody_fills_the_log test_a_refused_session_is_told_why", STRANGERS: "test_what_others_can_write_into_the_log",
         "unit/test_log.c": "test_one_a_minute_with_a_count test_by_user_and_kind"},
     "losses are always written": {"integration/test_spill_files.py": "test_a_pack_that_is_not_what_was_written"},
-    "What a user causes is one line a minute": "losses are always written",
+    "A user causes one line a minute of each kind": "losses are always written",
     "*Time.*": {
         LIMITS: "test_a_reader_that_never_reads", CHARGES: "test_who_does_not_answer_is_ended_for_who_waits",
         EXCESS: "test_a_reader_past_its_quota_does_not_keep_a_device test_no_more_end_than_have_to",
         HOSTILE: "test_others_are_served"},
     "disconnects a client that does not read its answers": "*Time.*",
+    "disconnects one that does not unmap": "*Time.*",
     "*Descriptors.*": {
         EXHAUSTION: "test_what_is_sent_and_not_received test_what_is_queued test_several_users test_registered_memory "
                     "test_killed_beside_registered_memory",
@@ -137,6 +139,7 @@ HELD = {
         "integration/test_peer_certificates.py": "test_a_wrong_certificate test_the_certificate_of_another_machine",
         "integration/test_peer_cluster.py": "test_a_machine_that_is_not_in_etcd_gets_nothing",
         "integration/test_peer_ucx.py": "test_no_option_without_the_word"},
+    "serves machines with a certificate of the cluster": "- `gpubufd-peer`, on OpenSSL and libcurl",
     "A machine that says that it has a copy decides nothing": {
         TRUST: "test_who_says_that_it_has_a_copy test_false_content_is_not_sealed test_a_higher_revision_of_another_machines "
                "test_the_origin_has_died_without_a_word "
@@ -261,10 +264,11 @@ HELD = {
 # Words of sentences that promise nothing: they explain, advise, or say what is not.
 NO_PROMISE = """
 Each line is held by tests | can be probed | Within a user there is no boundary | No document promises the latter
-memory is reused as it is | say where a reader reads | elements, and GPU memory where it lies | **Nobody can use up what others need
+memory is reused as it is | say where a reader reads | elements, and GPU memory in place | **Nobody can use up what others need
 So let only users read it | Eight users with file systems | The log has names of objects | Two processes with users of their own
 Whoever has the authority's key | explains the algorithm | Name the CUDA stream | This has two risks:
 Processes take turns on a GPU | **Turns.** | **Endings.** | **Events.** | **Not bounded** | measures the result
+Another user may have made | With several hostile users | By default there is no quota
 """.replace("\n", "|").split("|")
 NO_PROMISE = [words.strip() for words in NO_PROMISE if words.strip()]
 
