@@ -1,6 +1,6 @@
 /*
  * The same driver as HIP's runtime, libamdhip64.so: what HIP has otherwise than CUDA. All other
- * functions of the table are symbols that the Makefile gives to the CUDA functions. It is stricter
+ * functions of the table are names that tests/build.mk gives the CUDA functions. It is stricter
  * than HIP where that is unlike CUDA in a way that code must not forget: memory is made on the
  * current device alone, imported only where one was set, and events are not shared.
  */

@@ -1,7 +1,7 @@
 /*
  * Movers, the clock and a service manager, run by hand: what threads, time and another process
  * decide otherwise is decided by the input, so that an input does the same whenever it is played.
- * Include it in one file of a target; the Makefile has to wrap clock_gettime, getrandom, uv_hrtime
+ * Include it in one file of a target; tests/build.mk wraps clock_gettime, getrandom, uv_hrtime
  * and uv_now there. These functions take the place of daemon/memory/mover.c and
  * daemon/survive/notify.c (notify_fds.c is as it is).
  *

@@ -1,7 +1,7 @@
 /*
  * The stage of fuzz_reply.c: a daemon that says what the program tells it to, and replacements of
  * all functions by which the library waits, in which the daemon takes its next steps. Include it in
- * one file; the Makefile has to wrap what WRAP_fuzz_reply names. The functions at the end take the
+ * one file; tests/build.mk wraps what WRAP_fuzz_reply names. The functions at the end take the
  * place of client/lib/wire/flusher.c.
  */
 #ifndef GB_FUZZ_REPLY_STAGE_H

@@ -121,7 +121,7 @@ def test_commands_are_found():
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if path != "CHANGELOG.md"])  # it has what went, too
 def test_commands(path):
     """As far as a look at the words can tell: programs' commands and options, make's targets, files of ours."""
-    makefile = (ROOT / "Makefile").read_text()
+    makefile = "".join(path.read_text() for path in [ROOT / "Makefile", *ROOT.glob("*/*.mk"), *ROOT.glob("client/*/*.mk")])
     targets = set(re.findall(r"^([a-z][a-z-]*(?: [a-z][a-z-]*)*):", makefile, re.M))
     targets = {word for line in targets for word in line.split()}
     general = subprocess.run([BUILD / "bin/gpubufctl", "--help"], text=True, capture_output=True, check=True).stdout

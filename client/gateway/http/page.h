@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* The file at a path of the page: made from client/gateway/page by the Makefile. */
+/* The file at a path of the page: made from client/gateway/page by build.mk. */
 struct gb_gateway_page_file {
     const char *path, *type, *etag;
     const unsigned char *data;
