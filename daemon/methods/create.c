@@ -46,7 +46,7 @@ static int check_unsealed(struct gb_call *call)
         return call->error.code;
     if (((const struct gb_create_params *)call->message->params)->live)
         return gb_live_may_write(call, NULL);
-    if (call->session->unsealed >= limits->session_unsealed)
+    if (call->session->holder.writes >= limits->session_unsealed)
         return gb_fail_limit(&call->error, "session_unsealed", (long long)limits->session_unsealed,
                              "unsealed objects of a session");
     return 0;
@@ -69,7 +69,6 @@ static int make_created(struct gb_call *call, struct gb_object *object,
         gb_object_discard(registry, object);
         return r;
     }
-    call->session->unsealed++;
     if (!params->live) {
         lease->unsealed = *unsealed;
         *unsealed = NULL;
@@ -81,7 +80,6 @@ static int make_created(struct gb_call *call, struct gb_object *object,
         r = gb_registry_publish(registry, object, params->replace, gb_now_ms(), &call->error);
     if (r < 0) {
         gb_segments_forget(call, &segments, 0);
-        call->session->unsealed--;
         gb_lease_end(registry, lease);
         return r;
     }

@@ -45,7 +45,7 @@ int gb_live_may_write(struct gb_call *call, const struct gb_object *object)
 {
     const struct gb_limits *limits = call->server->limits;
 
-    if (call->session->unsealed >= limits->session_unsealed)
+    if (call->session->holder.writes >= limits->session_unsealed)
         return gb_fail_limit(&call->error, "session_unsealed", (long long)limits->session_unsealed,
                              "unsealed objects of a session, and live ones that it writes");
     if (object && object->live.writers >= GB_LIMIT(live_writers))
@@ -105,7 +105,6 @@ int gb_live_open(struct gb_call *call, struct gb_object *object, bool exclusive,
     *lease = gb_lease_new(registry, object, &call->session->holder, true, gb_now_ms());
     if (!*lease)
         return gb_call_no_memory(call);
-    call->session->unsealed++;
     return 0;
 }
 
@@ -130,7 +129,6 @@ struct gb_lease *gb_live_resume(struct gb_call *call, const struct gb_string *na
         r = gb_orphan_writer_resume(lease, &self);
     if (r < 0)
         return NULL;
-    session->unsealed += lease->write;
     return lease;
 }
 

@@ -136,7 +136,6 @@ static int open_one(struct gb_call *call, const struct open_params *params,
     if (r == 0 && !write && !params->own) {
         gb_lease_slot(&call->server->registry, *lease, gb_now_ms());
     } else if (r != 0) {
-        call->session->unsealed -= write;
         gb_lease_end(&call->server->registry, *lease);
         *lease = NULL;
     }
@@ -520,8 +519,6 @@ static int release_one(struct gb_call *call, uint64_t id, bool park)
         gb_lease_park(&call->server->registry, lease, gb_now_ms());
         return 0;
     }
-    if (lease->write) /* the object is given up */
-        call->session->unsealed--;
     gb_lease_end(&call->server->registry, lease);
     return 0;
 }

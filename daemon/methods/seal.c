@@ -200,8 +200,7 @@ static int publish(struct gb_call *call, const struct seal_params *params, struc
     }
     if (ready) /* until it is settled, only this session can say that the work is done */
         gb_object_goes_with(call->session, object);
-    gb_lease_sealed(lease);
-    call->session->unsealed--;
+    gb_lease_sealed(registry, lease);
     version = object->version;
     if (params->release)
         gb_lease_end(registry, lease);

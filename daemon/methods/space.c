@@ -143,7 +143,7 @@ static int check_limits(struct gb_call *call, size_t length, size_t count)
     if (call->session->wait_count >= limits->session_waits)
         return gb_fail_limit(&call->error, "session_waits", (long long)limits->session_waits,
                              "waiting requests of a session");
-    if (user->waits >= limits->user_waits)
+    if (user->charges[GB_HELD_WAITS] >= limits->user_waits)
         return gb_fail_limit(&call->error, "user_waits", (long long)limits->user_waits,
                              "waiting requests of a user");
     if (user->charges[GB_HELD_BYTES] + gb_wait_bytes(length, count) > limits->held_bytes)

@@ -26,6 +26,26 @@ static uint64_t key_of(const struct gb_lease *lease)
     return lease->holder->orphan ? key_of_orphan(lease->object->version) : lease->id;
 }
 
+/* Adds the lease to the figures of its holder and that one's user, or (`one` -1) takes it away. To
+   be called before and after each change of what counts. */
+static void count(struct gb_registry *registry, const struct gb_lease *lease, int one)
+{
+    struct gb_holder *holder = lease->holder;
+    uint64_t more = (uint64_t)one, bytes = lease->object->bytes;
+
+    holder->count += more;
+    holder->writes += lease->write ? more : 0;
+    holder->idle += lease->idle_ms ? more : 0;
+    holder->parked += lease->parked_ms ? more : 0;
+    holder->bytes[lease->object->storage->device->index] += one > 0 ? bytes : -bytes;
+    if (holder->user)
+        holder->user->has[GB_QUOTA_LEASES] += more;
+    if (holder->keeps) {
+        lease->object->kept_count += more;
+        registry->kept_count += more;
+    }
+}
+
 struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *object,
                               struct gb_holder *holder, bool write, uint64_t now_ms)
 {
@@ -45,17 +65,12 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
         free(lease);
         return NULL;
     }
-    if (holder->user)
-        holder->user->has[GB_QUOTA_LEASES]++;
     registry->next_lease++;
     lease->write = write;
     lease->since_ms = now_ms;
     gb_list_append(&object->leases, &lease->of_object);
     gb_list_append(&holder->leases, &lease->of_holder);
-    holder->count++;
-    holder->bytes[object->storage->device->index] += object->bytes;
-    object->kept_count += holder->keeps;
-    registry->kept_count += holder->keeps;
+    count(registry, lease, 1);
     gb_object_hold(object, now_ms);
     if (write && gb_object_is_live(object))
         gb_object_begin_writer(object, &lease->of_writing);
@@ -71,17 +86,12 @@ void gb_lease_claim(struct gb_lease *lease, bool anew)
 
 void gb_lease_move(struct gb_registry *registry, struct gb_lease *lease, struct gb_holder *to)
 {
-    struct gb_holder *from = lease->holder;
-    unsigned device = lease->object->storage->device->index;
-
     gb_walks_leave(&registry->walks, &lease->of_holder);
     gb_list_remove(&lease->of_holder);
     gb_list_append(&to->leases, &lease->of_holder);
-    from->count--;
-    to->count++;
-    from->bytes[device] -= lease->object->bytes;
-    to->bytes[device] += lease->object->bytes;
+    count(registry, lease, -1);
     lease->holder = to;
+    count(registry, lease, 1);
     gb_hash_remove(&registry->leases, &lease->link);
     gb_hash_insert(&registry->leases, &lease->link, key_of(lease)); /* there is room for it */
 }
@@ -121,12 +131,14 @@ void gb_unsealed_free(struct gb_unsealed *unsealed)
     free(unsealed);
 }
 
-void gb_lease_sealed(struct gb_lease *lease)
+void gb_lease_sealed(struct gb_registry *registry, struct gb_lease *lease)
 {
     gb_unsealed_free(lease->unsealed);
     lease->unsealed = NULL;
     gb_object_charge_unsealed(lease->object, 0);
+    count(registry, lease, -1);
     lease->write = false;
+    count(registry, lease, 1);
 }
 
 void gb_object_outdate(struct gb_object *object)
@@ -154,11 +166,12 @@ void gb_lease_idle(struct gb_registry *registry, struct gb_lease *lease, uint64_
 {
     bool first = !lease->idle_ms;
 
+    count(registry, lease, -1);
     lease->idle_ms = now_ms ? now_ms : 1;
+    count(registry, lease, 1);
     lease->recalled_ms = 0;
     gb_list_remove(&lease->of_idle);
     gb_list_prepend(&lease->object->storage->idles, &lease->of_idle);
-    lease->holder->idle += first;
     gb_object_idle(registry, lease->object, first, now_ms);
     if (!lease->object->named)
         send_recall(registry, lease, now_ms);
@@ -168,9 +181,10 @@ void gb_lease_used(struct gb_registry *registry, struct gb_lease *lease)
 {
     if (!lease->idle_ms)
         return;
+    count(registry, lease, -1);
     lease->idle_ms = lease->recalled_ms = 0;
+    count(registry, lease, 1);
     gb_list_remove(&lease->of_idle);
-    lease->holder->idle--;
     gb_object_resume(registry, lease->object);
 }
 
@@ -232,8 +246,9 @@ void gb_lease_park(struct gb_registry *registry, struct gb_lease *lease, uint64_
     if (lease->parked_ms)
         return;
     gb_lease_uncache(registry, lease, now_ms);
+    count(registry, lease, -1);
     lease->parked_ms = now_ms ? now_ms : 1;
-    lease->holder->parked++;
+    count(registry, lease, 1);
     gb_object_park(registry, lease->object, now_ms);
 }
 
@@ -432,18 +447,11 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
     gb_walks_leave(&registry->walks, &lease->of_holder);
     gb_list_remove(&lease->of_holder);
     gb_hash_remove(&registry->leases, &lease->link);
-    lease->holder->count--;
-    lease->holder->bytes[object->storage->device->index] -= object->bytes;
-    object->kept_count -= lease->holder->keeps;
-    registry->kept_count -= lease->holder->keeps;
-    if (lease->holder->user) {
-        lease->holder->user->has[GB_QUOTA_LEASES]--;
+    count(registry, lease, -1);
+    if (lease->holder->user)
         gb_stake_release(object->storage, lease->holder->user, &lease->of_stake);
-    }
     gb_page_drop(lease->holder->page, lease->slot);
     object->slots -= lease->slot > 0;
-    lease->holder->idle -= claim == GB_HELD_IDLE;
-    lease->holder->parked -= claim == GB_HELD_PARKED;
     gb_unsealed_free(lease->unsealed);
     gb_stream_leave(lease);
     object->live.claimed &= !lease->exclusive;

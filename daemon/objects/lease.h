@@ -37,9 +37,9 @@ struct gb_holder {
     const char *client;   /* the name that it gave; the owner's; NULL: none */
     bool orphan;          /* its session has ended: orphan_writer.h */
     bool keeps; /* the grace period: its leases are left out of the counts that clients see */
-    uint64_t count, idle, parked; /* all leases; idle ones; parked ones */
-    uint64_t bytes[GB_DEVICES];   /* of its leases' objects, by the device's index */
-    struct gb_page *page;         /* owned; NULL: it keeps no leases */
+    uint64_t count, writes, idle, parked; /* all leases; of them for writing; idle; parked */
+    uint64_t bytes[GB_DEVICES];           /* of its leases' objects, by the device's index */
+    struct gb_page *page;                 /* owned; NULL: it keeps no leases */
     bool silent; /* it has not answered a recall, nor said anything of leases since */
 };
 
@@ -136,7 +136,7 @@ bool gb_users_unpark(struct gb_registry *registry, struct gb_device *device,
    aborted; an object without a name is freed with its last lease. */
 void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease);
 /* The write lease of a published object becomes a read lease. */
-void gb_lease_sealed(struct gb_lease *lease);
+void gb_lease_sealed(struct gb_registry *registry, struct gb_lease *lease);
 /* The first ends all leases of the holder. The second ends at most `most`, write leases and those
    that take part in a stream only if `writes`, and returns how many. */
 void gb_holder_end(struct gb_registry *registry, struct gb_holder *holder);

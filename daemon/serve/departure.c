@@ -167,7 +167,7 @@ void gb_session_end(struct gb_session *session, const char *why)
 /* Whether its input may finish something that others wait for. */
 static bool has_unfinished(const struct gb_session *session)
 {
-    return session->unsealed > 0 || !gb_list_empty(&session->produced);
+    return session->holder.writes > 0 || !gb_list_empty(&session->produced);
 }
 
 /* Whether what is left of its input is short enough to be served at once. */

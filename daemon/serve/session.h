@@ -113,7 +113,7 @@ struct gb_session {
     struct gb_link produced;     /* objects that are withdrawn when it ends */
     struct gb_charge charge;
     struct gb_flight flight; /* descriptors that were sent to it */
-    uint64_t unsealed, wait_count;
+    uint64_t wait_count;
     struct gb_timer half_line;
 };
 

@@ -108,7 +108,7 @@ struct gb_wait *gb_wait_new(struct gb_session *session, const char *line, size_t
     gb_charge_set(&wait->charge, GB_HELD_BYTES, gb_wait_bytes(length, 0));
     gb_list_append(&session->waits, &wait->of_session);
     session->wait_count++;
-    session->user->waits++;
+    gb_charge_set(&wait->charge, GB_HELD_WAITS, 1);
     if (!line || (wait->line = gb_pool_strndup(&wait->pool, line, length)))
         return wait;
     gb_wait_end(wait);
@@ -185,7 +185,6 @@ static void stop(struct gb_wait *wait)
     drop_held(wait);
     unwake(wait);
     wait->session->wait_count--;
-    wait->session->user->waits--;
     gb_charge_end(&wait->charge);
     gb_session_drop_fds(wait->session, wait->fds, wait->fd_count);
     server->service->end_task(wait->task);

@@ -15,7 +15,8 @@ struct gb_making_job {
     struct gb_domain_key key;
     enum gb_segment_kind kind;
     struct gb_user *user;
-    uint64_t bytes;            /* charged until the job is done; 0: adopting */
+    uint64_t bytes; /* charged until the job is done; 0: adopting */
+    enum gb_memory_state state;
     struct gb_making *waiting; /* the request's, which waits for the job; NULL: none does */
     bool finished;             /* adopting: the memory waits to be taken */
     bool unwanted;             /* give the segment back when it is made */
@@ -119,6 +120,11 @@ static void tell_failure(struct gb_making_job *job)
 
 /* ---- making a segment ---- */
 
+static void job_become(struct gb_making_job *job, enum gb_memory_state state)
+{
+    gb_memory_become(&job->state, state, job->user, job->key.device, job->bytes);
+}
+
 static void make(struct gb_job *base)
 {
     struct gb_making_job *job = GB_CONTAINER(base, struct gb_making_job, job);
@@ -134,14 +140,8 @@ static void made(struct gb_job *base)
     struct gb_device *device = job->key.device;
     struct gb_segment *segment = NULL;
 
-    device->allocated -= job->bytes;
-    device->moving -= job->bytes;
-    job->user->held[device->index] -= job->bytes;
+    job_become(job, GB_MEMORY_NONE);
     gb_device_changed(device);
-    if (job->unwanted) {
-        device->freeing -= job->bytes;
-        job->user->freeing[device->index] -= job->bytes;
-    }
     if (job->result == 0)
         segment = gb_segment_new(job->store, job->kind, &job->key, job->user, job->bytes,
                                  &job->memories[0]);
@@ -170,9 +170,7 @@ int gb_making_begin(struct gb_placing *placing, enum gb_segment_kind kind, uint6
         return gb_fail_memory(placing->error);
     job->kind = kind;
     job->bytes = bytes;
-    placing->user->held[device->index] += bytes;
-    device->allocated += bytes;
-    device->moving += bytes;
+    job_become(job, GB_MEMORY_MAKING);
     job->job = (struct gb_job){.work = make, .done = made};
     placing->job = job;
     gb_mover_submit(device->mover, &job->job);
@@ -269,8 +267,7 @@ uint64_t gb_making_trim(struct gb_store *store, struct gb_device *device,
             continue;
         job->unwanted = true;
         going += job->bytes;
-        device->freeing += job->bytes;
-        job->user->freeing[device->index] += job->bytes;
+        job_become(job, GB_MEMORY_FREEING);
     }
     return going;
 }

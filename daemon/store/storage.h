@@ -29,7 +29,8 @@ struct gb_segment {
     uint64_t id, bytes;
     enum gb_segment_kind kind;
     bool empty, retiring;
-    struct gb_charge files; /* descriptors of the daemon */
+    enum gb_memory_state state; /* of its `charged` bytes */
+    struct gb_charge files;     /* descriptors of the daemon */
     uint64_t charged;       /* to its device's budget: its bytes, or 0 if its producer keeps them */
     struct gb_job job;      /* giving it back */
     struct gb_making *kept; /* of the request that it is kept for, for its next try; NULL: none */
@@ -143,6 +144,8 @@ bool gb_storage_is_own(const struct gb_storage *storage);
 /* Adds the storage's bytes to its device's figures by leases and pins, or (`sign` -1) takes them
    away. */
 void gb_storage_count_holds(const struct gb_storage *storage, int sign);
+/* Counts the storage as away, with its content in tiers only, or (`sign` -1) not any more. */
+void gb_storage_count_away(const struct gb_storage *storage, int sign);
 /* Takes the storage's bytes out of its tally. */
 void gb_storage_untally(struct gb_storage *storage);
 #endif

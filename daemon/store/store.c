@@ -49,6 +49,11 @@ static struct gb_domain *domain_of(struct gb_store *store, enum gb_segment_kind 
     return kind == GB_SEGMENT_ADOPTED ? NULL : gb_domain_get(&store->domains, key);
 }
 
+static void segment_become(struct gb_segment *segment, enum gb_memory_state state)
+{
+    gb_memory_become(&segment->state, state, segment->user, segment->device, segment->charged);
+}
+
 static void charge(struct gb_segment *segment, struct gb_user *user)
 {
     struct gb_device *device = segment->device;
@@ -60,11 +65,10 @@ static void charge(struct gb_segment *segment, struct gb_user *user)
     segment->charged = ours ? segment->bytes : 0;
     segment->user = gb_user_ref(user);
     user->has[GB_QUOTA_SEGMENTS]++;
-    user->held[device->index] += segment->charged;
+    segment_become(segment, GB_MEMORY_MADE);
     segment->files.user = user;
     gb_charge_set(&segment->files, GB_STOCK_OPEN, files);
     gb_charge_set(&segment->files, GB_STOCK_KEPT, files > 0);
-    device->allocated += segment->charged;
     device->segments++;
     device->so_far.segments_created++;
 }
@@ -129,15 +133,11 @@ static void given_back(struct gb_job *job)
     struct gb_segment *segment = GB_CONTAINER(job, struct gb_segment, job);
     struct gb_device *device = segment->device;
 
-    device->allocated -= segment->charged;
-    device->moving -= segment->charged;
-    device->freeing -= segment->charged;
+    segment_become(segment, GB_MEMORY_NONE);
     device->segments--;
     device->so_far.segments_destroyed++;
     gb_device_changed(device);
     segment->user->has[GB_QUOTA_SEGMENTS]--;
-    segment->user->held[device->index] -= segment->charged;
-    segment->user->freeing[device->index] -= segment->charged;
     gb_charge_end(&segment->files);
     gb_user_unref(segment->user);
     free(segment);
@@ -160,17 +160,11 @@ static void segment_destroy(struct gb_store *store, struct gb_segment *segment)
     if (segment->block)
         gb_arena_remove(domain->arena, segment->block);
     gb_hash_remove(&store->segments, &segment->link);
-    if (segment->retiring) {
-        segment->device->pinned_by_clients -= segment->charged;
-        segment->user->retiring[segment->device->index] -= segment->charged;
-    }
     if (domain) {
         domain->segments--;
         gb_domain_release(&store->domains, domain);
     }
-    segment->device->moving += segment->charged;
-    segment->device->freeing += segment->charged;
-    segment->user->freeing[segment->device->index] += segment->charged;
+    segment_become(segment, GB_MEMORY_FREEING);
     segment->job = (struct gb_job){.work = give_back, .done = given_back};
     gb_mover_submit(segment->device->mover, &segment->job);
 }
@@ -205,8 +199,7 @@ uint64_t gb_segment_retire(struct gb_store *store, struct gb_segment *segment)
     gb_segment_mapped(segment, false);
     segment->retiring = true;
     segment->retired_ms = gb_now_ms();
-    segment->device->pinned_by_clients += segment->charged;
-    segment->user->retiring[segment->device->index] += segment->charged;
+    segment_become(segment, GB_MEMORY_RETIRING);
     gb_list_remove(&segment->empties);
     gb_list_remove(&segment->place);
     gb_list_append(&segment->device->retiring, &segment->place);
@@ -352,6 +345,12 @@ static void placement_free(struct gb_store *store, struct gb_placement *placemen
         segment_emptied(store, segment);
 }
 
+void gb_storage_count_away(const struct gb_storage *storage, int sign)
+{
+    storage->device->spilled += sign > 0 ? 1 : -UINT64_C(1);
+    storage->device->spilled_bytes += sign > 0 ? storage->size : -storage->size;
+}
+
 void gb_storage_untally(struct gb_storage *storage)
 {
     if (storage->tally)
@@ -370,10 +369,8 @@ void gb_storage_unref(struct gb_store *store, struct gb_storage *storage)
     for (int i = 0; i < GB_TIERS; i++)
         if (storage->copies[i])
             gb_copy_free(storage->copies[i]);
-    if (!storage->resident && !storage->placement_count) {
-        storage->device->spilled--;
-        storage->device->spilled_bytes -= storage->size;
-    }
+    if (!storage->resident && !storage->placement_count)
+        gb_storage_count_away(storage, -1);
     gb_stake_end(storage);
     free(storage->failure);
     free(storage);
@@ -657,8 +654,7 @@ void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage)
     gb_stake_enter(storage);
     storage->resident = false;
     storage->adopted = false; /* restored content lies in the daemon's own memory */
-    storage->device->spilled++;
-    storage->device->spilled_bytes += storage->size;
+    gb_storage_count_away(storage, 1);
 }
 
 /* Makes a storage of adopted memory; gives the memory up if that fails. */
@@ -766,8 +762,7 @@ static int come_back(struct gb_placing *placing)
     gb_stake_enter(storage);
     if (r != 0)
         return r;
-    storage->device->spilled--;
-    storage->device->spilled_bytes -= storage->size;
+    gb_storage_count_away(storage, -1);
     gb_storage_count_holds(storage, 1); /* pins; leases of clients that come back after a crash */
     return 0;
 }

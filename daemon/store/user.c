@@ -168,6 +168,33 @@ void gb_charge_end(struct gb_charge *charge)
     charge->user = NULL;
 }
 
+/* ---- memory of devices ---- */
+
+/* The bytes are added, or, negated, taken away: unsigned sums wrap. */
+static void count_memory(enum gb_memory_state state, struct gb_user *user, struct gb_device *device,
+                         uint64_t bytes)
+{
+    bool frees = state == GB_MEMORY_FREEING, retires = state == GB_MEMORY_RETIRING;
+
+    if (state == GB_MEMORY_NONE)
+        return;
+    device->allocated += bytes;
+    user->held[device->index] += bytes;
+    device->moving += frees || state == GB_MEMORY_MAKING ? bytes : 0;
+    device->freeing += frees ? bytes : 0;
+    user->freeing[device->index] += frees ? bytes : 0;
+    device->pinned_by_clients += retires ? bytes : 0;
+    user->retiring[device->index] += retires ? bytes : 0;
+}
+
+void gb_memory_become(enum gb_memory_state *state, enum gb_memory_state next, struct gb_user *user,
+                      struct gb_device *device, uint64_t bytes)
+{
+    count_memory(*state, user, device, -bytes);
+    count_memory(next, user, device, bytes);
+    *state = next;
+}
+
 /* ---- quotas ---- */
 
 /* Whether there are descriptors for `more` sessions or segments. */

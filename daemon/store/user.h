@@ -25,6 +25,7 @@ enum gb_stock_kind {
     /* No stocks: what is held for the user's sessions, see limits.h. */
     GB_HELD_FDS = GB_STOCKS, /* also open */
     GB_HELD_BYTES,
+    GB_HELD_WAITS, /* requests that wait */
     GB_CHARGES,
 };
 
@@ -59,7 +60,7 @@ struct gb_user {
     const struct gb_quota *quota;
     uid_t uid;
     uint64_t references;
-    uint64_t has[GB_QUOTA_BYTES], watches, provides, waits;
+    uint64_t has[GB_QUOTA_BYTES], watches, provides;
     /* By the device's index; stake.h says what counts. */
     uint64_t bytes[GB_DEVICES];    /* of objects */
     uint64_t nameless[GB_DEVICES]; /* of bytes: versions without a name */
@@ -103,6 +104,20 @@ int gb_user_may_take(const struct gb_user *user, enum gb_stock_kind kind, uint64
 void gb_charge_set(struct gb_charge *charge, enum gb_stock_kind kind, uint64_t amount);
 /* Gives all of it back. */
 void gb_charge_end(struct gb_charge *charge);
+
+/* How far memory of a device is with which its user is charged: a segment's, or one that is being
+   made. */
+enum gb_memory_state {
+    GB_MEMORY_NONE, /* not charged */
+    GB_MEMORY_MAKING,
+    GB_MEMORY_MADE,
+    GB_MEMORY_RETIRING, /* sessions were asked to unmap it for good */
+    GB_MEMORY_FREEING,
+};
+/* Moves the bytes from the accounts of one state, of the user and the device, to those of another.
+   Each change of a state goes through here. */
+void gb_memory_become(enum gb_memory_state *state, enum gb_memory_state next, struct gb_user *user,
+                      struct gb_device *device, uint64_t bytes);
 
 /* Whether the user may have `more` of a kind (GB_QUOTA_BYTES: on that device, else NULL), with the
    descriptors that these take. Else GPUBUF_E_LIMIT; the sentence names the user, and how much of

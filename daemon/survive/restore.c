@@ -424,10 +424,8 @@ static int restore_storage(struct restoring *restoring, struct gb_replayed_stora
                             replayed->placements[i].range);
     gb_stake_bytes(storage, replayed->fleeting ? 0 : replayed->charged);
     storage->resident = replayed->resident;
-    if (!replayed->resident) {
-        storage->device->spilled++;
-        storage->device->spilled_bytes += storage->size;
-    }
+    if (!replayed->resident)
+        gb_storage_count_away(storage, 1);
     storage->number = replayed->number;
     gb_list_append(&restoring->state->storages, &storage->of_state);
     replayed->storage = storage;

@@ -551,7 +551,7 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
         if (task->storage && inside_add(&count->storages, task->storage))
             count_storage(count, task->storage, 0, 0, false);
     }
-    DEMAND(unsealed == session->unsealed);
+    DEMAND(unsealed == session->holder.writes);
     DEMAND(watches == session->watching.count && waits == session->wait_count);
     count->waits += waits;
     check_provider(session);
@@ -599,7 +599,7 @@ static inline void check_users(const struct inside_count *count, uint64_t sessio
         of_sessions += user->has[GB_QUOTA_SESSIONS];
         objects += user->has[GB_QUOTA_OBJECTS];
         segments += user->has[GB_QUOTA_SEGMENTS];
-        waits += user->waits;
+        waits += user->charges[GB_HELD_WAITS];
         bytes += user->bytes[0];
         for (int i = 0; i < GB_STOCKS; i++)
             stocks[i] += user->charges[i];

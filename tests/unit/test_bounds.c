@@ -365,10 +365,10 @@ static void end_late(void)
     const struct gb_user *user = peer_session(&inside, &asker)->user;
 
     measuring = true;
-    for (int i = 0; i < 100000 && user->waits > 0; i++)
+    for (int i = 0; i < 100000 && user->charges[GB_HELD_WAITS] > 0; i++)
         turn();
     measuring = false;
-    assert_int_equal(user->waits, 0);
+    assert_int_equal(user->charges[GB_HELD_WAITS], 0);
     end_awaited();
 }
 
