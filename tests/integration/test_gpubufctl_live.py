@@ -19,6 +19,23 @@ def test_create_and_write(ctl, shared_peer):
     assert "exists" in ctl.fails(FAILED, "create", "bytes", "--live", "-b", "1K")
 
 
+def test_kinds(ctl, shared_peer):
+    """A live object that somebody takes part in is a stream; ls tells the kinds apart, and top says what they are."""
+    ctl("put", "plain", "-", input=b"x")
+    ctl("create", "pool", "--live", "-b", "64")
+    ctl("create", "cam", "--live", "--dtype", "uint8", "--shape", "8,1000")
+    writer = shared_peer.call("open", name="cam", access="write", exclusive=True)["lease"]
+    shared_peer.call("join", lease=writer)
+    for kind, name in (("sealed", "plain"), ("live", "pool"), ("stream", "cam")):
+        assert ctl("ls", "-1", "--kind", kind) == ctl("ls", "-1", "-k", kind, name) == f"{name}\n"
+        assert [one["name"] for one in ctl.json("ls", "--kind", kind)["objects"]] == [name]
+    ctl.fails(USAGE, "ls", "--kind", "array")
+    told = {line.split()[-1]: line for line in ctl.raw("top", "--once", env={"COLUMNS": "120"}).stdout.decode().splitlines() if line}
+    assert "stream: frame 0, 0 readers  cam" in told["cam"] and "live " in told["pool"] and "live" not in told["plain"]
+    shared_peer.call("release", lease=writer)
+    assert "no writer" in ctl("ls", "-k", "stream")
+
+
 def test_who_writes(ctl, shared_peer):
     ctl("create", "pool", "--live", "-b", "64")
     claim = shared_peer.call("open", name="pool", access="write", exclusive=True)

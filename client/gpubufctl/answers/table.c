@@ -16,6 +16,26 @@ static int64_t wall_clock_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+const char *gb_kind_of(const cJSON *object)
+{
+    return gb_cjson_member(object, "stream")  ? "stream"
+           : gb_cjson_bool_of(object, "live") ? "live"
+                                              : "sealed";
+}
+
+void gb_kind_write(struct gb_writer *out, const cJSON *object)
+{
+    const cJSON *stream = gb_cjson_member(object, "stream");
+    int64_t readers = gb_cjson_int_of(stream, "readers", 0);
+
+    if (stream)
+        gb_write_format(out, "stream: frame %" PRId64 ", %" PRId64 " reader%s%s ",
+                        gb_cjson_int_of(stream, "frames", 0), readers, readers == 1 ? "" : "s",
+                        gb_cjson_int_of(stream, "writer", 0) ? "" : ", no writer");
+    else if (gb_cjson_bool_of(object, "live"))
+        GB_WRITE_LITERAL(out, "live ");
+}
+
 static void add_cell(struct gb_grid *grid, const struct gb_table_column *column,
                      const cJSON *object)
 {

@@ -35,6 +35,11 @@ void gb_table_write(struct gb_writer *out, const struct gb_table_column *columns
 void gb_table_print(const struct gb_cli *cli, const struct gb_table_column *columns, size_t count,
                     const cJSON *list);
 
+/* Of an entry of `list`: "sealed", "live" or "stream". */
+const char *gb_kind_of(const cJSON *object);
+/* Writes "live" or "stream: frame 11, 2 readers", and a space; nothing of a sealed object. */
+void gb_kind_write(struct gb_writer *out, const cJSON *object);
+
 #define GB_TABLE(columns) (columns), sizeof(columns) / sizeof(*(columns))
 
 #endif

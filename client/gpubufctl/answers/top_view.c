@@ -211,6 +211,17 @@ static void add_fate(struct gb_grid *grid, const cJSON *object)
     gb_grid_text(grid, fate, strcmp(fate, "pinned") == 0 ? GB_STYLE_BOLD : GB_STYLE_DIM);
 }
 
+static void add_kind(struct gb_grid *grid, const cJSON *object)
+{
+    struct gb_writer text;
+
+    gb_writer_init(&text, 0);
+    gb_kind_write(&text, object);
+    gb_grid_add(grid, text.length ? text.data : "", text.length ? text.length - 1 : 0,
+                GB_STYLE_YELLOW);
+    gb_writer_end(&text);
+}
+
 static const struct gb_table_column object_columns[] = {
     {"size", "bytes", .cell = GB_CELL_SIZE},
     {"idle", .cell = GB_CELL_AGE, .add = add_idle},
@@ -220,6 +231,7 @@ static const struct gb_table_column object_columns[] = {
     {"device", "device", .least = WIDE},
     {"user", "uid", GB_CELL_USER, .least = WIDE},
     {"version", "version", GB_CELL_NUMBER, .least = WIDER},
+    {"kind", .least = USUAL, .add = add_kind},
     {"name", "name", .style = GB_STYLE_BOLD, .flexible = true},
 };
 

@@ -10,11 +10,12 @@
 #include "client/gpubufctl/output/format.h"
 #include "client/gpubufctl/output/json_print.h"
 
-enum { LONG, NAMES, SORT, TOTAL, VERSIONS, CLUSTER, PEER_SOCKET };
+enum { LONG, NAMES, KIND, SORT, TOTAL, VERSIONS, CLUSTER, PEER_SOCKET };
 
 const struct gb_cli_option gb_ls_options[] = {
     {"long", 'l', NULL, "also mode, user, device, tier, version and more", NULL},
     {"names", '1', NULL, "only the names, one a line", NULL},
+    {"kind", 'k', "KIND", "only sealed objects, live ones, or streams", "sealed live stream"},
     {"sort", 's', "ORDER", "by name, size, idle or created, the most first (name)",
      "name size idle created"},
     {"total", 't', NULL, "also how many there are, and their bytes together", NULL},
@@ -34,14 +35,7 @@ static void add_notes(struct gb_grid *grid, const cJSON *object)
     struct gb_writer text;
 
     gb_writer_init(&text, 0);
-    const cJSON *stream = gb_cjson_member(object, "stream");
-    if (stream)
-        gb_write_format(&text, "stream: frame %" PRId64 ", %" PRId64 " reader%s%s ",
-                        gb_cjson_int_of(stream, "frames", 0), gb_cjson_int_of(stream, "readers", 0),
-                        gb_cjson_int_of(stream, "readers", 0) == 1 ? "" : "s",
-                        gb_cjson_int_of(stream, "writer", 0) ? "" : ", no writer");
-    else if (gb_cjson_bool_of(object, "live"))
-        GB_WRITE_LITERAL(&text, "live ");
+    gb_kind_write(&text, object);
     if (gb_cjson_bool_of(object, "older"))
         GB_WRITE_LITERAL(&text, "older ");
     if (gb_cjson_bool_of(object, "gone"))
@@ -142,6 +136,16 @@ static void print_json(cJSON *objects, bool total)
     cJSON_Delete(document);
 }
 
+/* Leaves only those of that kind. */
+static void keep_kind(cJSON *objects, const char *kind)
+{
+    for (cJSON *object = objects->child, *next; object; object = next) {
+        next = object->next;
+        if (strcmp(gb_kind_of(object), kind) != 0)
+            cJSON_Delete(cJSON_DetachItemViaPointer(objects, object));
+    }
+}
+
 /* Finds the objects that match a pattern; if none does, those whose names start with the text
    itself. */
 static cJSON *find(struct gb_cli *cli, const char *text, bool versions)
@@ -164,13 +168,15 @@ void gb_cmd_ls(struct gb_cli *cli, struct gb_cli_args *args)
     const char *key = keys[args->number[SORT]], *text = args->count ? args->value[0] : NULL;
 
     if (args->option[CLUSTER]) {
-        if (args->option[LONG] || args->option[SORT] || args->option[TOTAL] ||
+        if (args->option[LONG] || args->option[KIND] || args->option[SORT] || args->option[TOTAL] ||
             args->option[VERSIONS] || (text && gb_names_is_pattern(text)))
             gb_cli_usage(cli, "--cluster goes with PREFIX and --names alone");
         gb_cluster_ls(cli, args->option[PEER_SOCKET], text, args->option[NAMES] != NULL);
         return;
     }
     cJSON *objects = find(cli, text, args->option[VERSIONS] != NULL);
+    if (args->option[KIND])
+        keep_kind(objects, args->option[KIND]);
     if (key)
         gb_cjson_sort(objects, key, NULL);
     if (cli->json)
