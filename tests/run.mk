@@ -91,7 +91,7 @@ fuzz-bundle: ## pack all targets to fuzz for long elsewhere: build/fuzz-long.tar
 		xz -6 -T2 >$(BUILD)/fuzz-long.tar.xz
 	@ls -l $(BUILD)/fuzz-long.tar.xz
 
-bench: benches node python ## measure against floors and peers; writes build/bench.json; QUICK=1 for a short run
+bench: ## measure against floors and peers; writes build/bench.json; QUICK=1 for a short run
 	@$(PYTHON) scripts/run-bench --build $(BUILD) $(if $(QUICK),--quick)
 
 # Python of any kind, and a daemon with failpoints. Where both are given, what is first reached ends it.

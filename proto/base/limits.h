@@ -43,10 +43,10 @@
     X(session_waits, 256, "waiting requests of a session")                                         \
     X(sessions, 16384, "sessions of the daemon")                                                   \
     X(user_sessions, 12288, "sessions of a user")                                                  \
-    X(user_objects, 4194304, "objects of a user")                                                  \
+    X(user_objects, 1048576, "objects of a user")                                                  \
     X(user_segments, 65536, "segments of a user")                                                  \
     X(user_leases, 1048576, "leases of a user")                                                    \
-    X(user_text_bytes, 268435456, "bytes of a user's names, layouts and metadata")                 \
+    X(user_text_bytes, 536870912, "bytes of a user's names, layouts and metadata")                 \
     X(user_bytes, 4503599627370495, "bytes of a user's objects, and of its segments, on a device") \
     X(user_watches, 1024, "watches of a user")                                                     \
     X(user_provides, 256, "prefixes that a user's sessions provide")                               \
