@@ -56,21 +56,30 @@ struct text {
     struct gb_buffer first; /* of a text that was relocated */
 };
 
-/* Takes the text out of the writer, which is empty then. */
+/* Copies the text out of the writer, which is empty then and keeps its memory: a million texts
+   would waste what it grows by. */
 static int take_text(struct gb_writer *writer, struct text *text, struct gb_error *error)
 {
-    text->text = gb_writer_take(writer, &text->length);
-    if (!text->text)
-        return gb_fail_memory(error);
-    if (text->length <= GB_OBJECT_TEXT_MAX)
-        return 0;
-    free(text->text);
+    size_t length = writer->length;
+
     text->text = NULL;
-    return gb_fail_limit(error, "line_bytes", GB_LIMIT(line_bytes),
-                         "names, dtypes and metadata of the columns do not fit one message");
+    if (!writer->failed && length > GB_OBJECT_TEXT_MAX) {
+        gb_writer_reset(writer);
+        return gb_fail_limit(error, "line_bytes", GB_LIMIT(line_bytes),
+                             "names, dtypes and metadata of the columns do not fit one message");
+    }
+    if (!writer->failed)
+        text->text = malloc(length + 1);
+    if (text->text) {
+        memcpy(text->text, writer->data, length);
+        text->text[length] = '\0';
+        text->length = length;
+    }
+    gb_writer_reset(writer);
+    return text->text ? 0 : gb_fail_memory(error);
 }
 
-/* `writer` is empty, before and after. */
+/* `writer` is empty, before and after, and keeps its memory. */
 static int write_whole(const struct gb_object *object, const char *layout, size_t length,
                        uint64_t version, struct gb_writer *writer, struct text *text,
                        struct gb_error *error)
@@ -221,12 +230,12 @@ int gb_object_set_version(struct gb_object *object, uint64_t version, bool entit
                           struct gb_error *error)
 {
     struct gb_string layout = layout_text(object);
-    struct gb_writer writer;
+    size_t room = object->text_length + 64; /* for longer numbers, and most labels */
+    struct gb_writer writer = {.data = malloc(room), .capacity = room};
     struct text text;
-    int r;
+    int r = write_whole(object, layout.text, layout.length, version, &writer, &text, error);
 
-    gb_writer_init(&writer, 0);
-    r = write_whole(object, layout.text, layout.length, version, &writer, &text, error);
+    gb_writer_end(&writer);
     if (r == 0 && entitled)
         r = check_text(object, &text, error);
     if (r == 0)
@@ -472,7 +481,9 @@ static int relocated_text(const struct gb_object *object, const struct relocatio
         relocate_buffer(&first, relocation);
     text->first = first;
     text->brief = object->text_ends.brief;
-    return take_text(&writer, text, error);
+    int r = take_text(&writer, text, error);
+    gb_writer_end(&writer);
+    return r;
 }
 
 int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error *error)
