@@ -296,7 +296,7 @@ static const struct gb_option known[] = {
      "each (default: none, and they stay)",
      .set = set_tier},
     {"evict", "WHAT",
-     "the fate of objects when room is short, where their publisher does not say: spill (they go "
+     "fate of objects when room is short, if their publisher does not say: spill (they move "
      "to a tier, or stay), or drop, for a cache (default: spill)",
      .member = AT(drops), .set = set_evict},
     {"watermarks", "LOW:HIGH",
@@ -327,7 +327,7 @@ static const struct gb_option known[] = {
      "(default: 60000)",
      .kind = GB_OPTION_NUMBER, .member = AT(watchdog_ms), .least = 100, .most = GB_LIMIT(wait_ms)},
     {"idle-exit", "MS",
-     "end when nobody has been connected for this time; the objects end, too (default: never)",
+     "exit and free all objects when nobody has been connected for this time (default: never)",
      .kind = GB_OPTION_NUMBER, .member = AT(idle_exit_ms), .least = 1, .most = GB_LIMIT(wait_ms)},
     GB_LOG_LEVEL_OPTION(AT(log_level)),
     GB_LOG_FORMAT_OPTION(AT(log_json)),

@@ -152,9 +152,8 @@ static int adopt_for_reading(int fd, const struct stat *st, struct gb_error *err
     if (read_fd >= 0)
         return read_fd;
     if (errno == EWOULDBLOCK)
-        return gb_fail(
-            error, GPUBUF_E_INVALID,
-            "somebody has a lease on the memfd (F_SETLEASE), so that it cannot be opened");
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "a process has a lease on the memfd (F_SETLEASE), so it cannot be opened");
     if (errno != EACCES)
         return reopen_read_only(fd, error);
     return gb_fail(

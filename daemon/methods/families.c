@@ -148,13 +148,12 @@ size_t gb_server_figures(struct gb_server *server, struct gb_figure *figures)
         {"private_names", NULL, NULL, registry->private_names},
         {"wanted", "gpubufd_names_wanted_total", "Absent names that providers were asked for.",
          providers->wanted},
-        {"provided", "gpubufd_names_provided_total", "Of those, names that were published then.",
-         providers->provided},
+        {"provided", "gpubufd_names_provided_total",
+         "Of the names asked for, those that were published.", providers->provided},
         {NULL, "gpubufd_names_provided_seconds_total",
-         "Time until they were, from when their providers were asked.",
-         providers->provided_ms * 1000},
+         "Time from asking the provider until they were published.", providers->provided_ms * 1000},
         {"declined", "gpubufd_names_declined_total",
-         "Of those that were asked for, names that their providers declined.", providers->declined},
+         "Of the names asked for, those that their providers declined.", providers->declined},
         {NULL, "gpubufd_start_time_seconds", "When the daemon began, in Unix time.",
          (uint64_t)started_ms * 1000},
         {NULL, "gpubufd_crashes_survived_total",
@@ -164,14 +163,13 @@ size_t gb_server_figures(struct gb_server *server, struct gb_figure *figures)
          "1 while the daemon serves without the disk tier, whose directory cannot be used.",
          server->spill.outage.lasts},
         {NULL, "gpubufd_sessions_turned_away_total",
-         "Connections that no descriptor or no memory was left for.", counted->turned_away},
+         "Connections refused for want of descriptors or memory.", counted->turned_away},
         {NULL, "gpubufd_sessions_ended_total",
-         "Sessions that the daemon ended since they kept memory that others lacked.",
-         counted->sessions_ended},
+         "Sessions ended because they kept memory that others lacked.", counted->sessions_ended},
         {NULL, "gpubufd_loop_busy_seconds_total",
-         "Time that the thread which answers requests was at work.", counted->turns_ns / 1000},
+         "Time for which the thread that answers requests was busy.", counted->turns_ns / 1000},
         {NULL, "gpubufd_loop_longest_turn_seconds",
-         "The longest that it did not look for requests, in the last minute or two.",
+         "Longest turn of the loop in the last minute or two.",
          gb_metrics_longest_turn(counted, uv_hrtime()) / 1000},
     };
 
@@ -209,7 +207,7 @@ static void write_totals(struct gb_server *server, struct metrics *metrics)
     sample(metrics, (struct label){"result", "hit"}, none, counted->hits);
     sample(metrics, (struct label){"result", "miss"}, none, counted->misses);
     family(metrics, "gpubufd_limits_reached_total", "counter",
-           "Times that a limit was in the way, by its name.");
+           "Times that a limit was reached, by its name.");
     for (size_t i = 0; i < GB_METRICS_LIMITS; i++)
         sample(metrics, (struct label){"limit", gb_metrics_limit_names[i]}, none,
                counted->limits[i]);
@@ -260,7 +258,7 @@ static void write_loads(const struct gb_server *server, struct metrics *metrics)
         sample(metrics, (struct label){"prefix", loads->all[i].prefix}, none,
                loads->all[i].provided);
     family(metrics, "gpubufd_provider_seconds_total", "counter",
-           "Time that they took, from when the provider was asked.");
+           "Time from asking the provider until they were published.");
     for (unsigned i = 0; i < loads->count; i++)
         sample(metrics, (struct label){"prefix", loads->all[i].prefix}, none,
                loads->all[i].provided_ms * 1000);

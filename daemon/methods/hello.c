@@ -228,8 +228,7 @@ static int greet(struct gb_call *call, const struct hello_params *params, struct
 
     if (session->greeted && !params->resume.text && !params->cache)
         return gb_fail(&call->error, GPUBUF_E_BUSY,
-                       "hello was said before; it is the first call, and said again only to resume "
-                       "more leases, or for a page (cache)");
+                       "hello must be the first call; later it is only for `resume` or `cache`");
     if (params->protocol != GPUBUF_PROTOCOL)
         return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
                        "protocol %" PRIu64 " is unknown here; this daemon speaks %d",

@@ -167,8 +167,8 @@ static void free_orphan(struct gb_orphan_writer *orphan)
 static int fail_exited(pid_t pid, struct gb_error *error)
 {
     return gb_fail(error, GPUBUF_E_UNSUPPORTED,
-                   "the process that connected (pid %d) has ended: who has its connection now can "
-                   "write after connecting itself",
+                   "the process that connected (pid %d) has exited: to write, connect again from "
+                   "this one",
                    (int)pid);
 }
 
@@ -183,7 +183,7 @@ static int read_start(int fd, pid_t pid, uint64_t *started, struct gb_error *err
     if (r == 0)
         return 0;
     if (errno != ENOENT)
-        return gb_fail_call(error, "cannot look at the process that would write");
+        return gb_fail_call(error, "cannot read about the process that would write");
     return gb_fail(error, GPUBUF_E_UNSUPPORTED,
                    "the daemon cannot see the process that would write (pid %d, of another pid "
                    "namespace, or /proc is not there), and could not tell when it has ended",

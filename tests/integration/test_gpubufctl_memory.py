@@ -125,7 +125,7 @@ def test_why_it_stays(tiered):
     assert re.search(r"^  keep +it was published with --evict keep$", tiered("why", "kept"), re.M)
     tiered.put("none", 0)
     assert tiered("why", "none").splitlines()[1:] == [
-        "stays where it is:", "  empty      it has no bytes, so that no room would be made"]
+        "stays where it is:", "  empty      it has no bytes: evicting it makes no room"]
     assert tiered.json("why", "a")["evictable"] is False
     opened.release()
     tiered("unpin", "a")

@@ -348,7 +348,7 @@ static void print_command_help(const struct gb_cli *cli)
     }
     printf("\nOptions of all commands:\n");
     print_options(cli->options);
-    print_pair("-h, --help", "print this and end");
+    print_pair("-h, --help", "print this and exit");
 }
 
 void gb_cli_print_help(const struct gb_cli *cli)
@@ -358,17 +358,21 @@ void gb_cli_print_help(const struct gb_cli *cli)
         return;
     }
     printf("usage: gpubufctl [OPTION]… COMMAND [ARGUMENT]…\n\n"
-           "Publishes, reads and manages the objects of gpubufd.\n\nCommands:\n");
+           "Publishes, reads and manages the objects of gpubufd.\n");
+    const char *group = NULL;
     for (const struct gb_cli_command *command = cli->commands; command->name; command++) {
         char left[64];
+        if (command->group != group)
+            printf("\n%s:\n", command->group);
+        group = command->group;
         (void)snprintf(left, sizeof(left), "%s %s", command->name, command->arguments);
         print_pair(left, command->summary);
     }
     printf("\nlist, info and cat are other words for ls, stat and get.\n\nOptions:\n");
     print_options(cli->options);
-    print_pair("-h, --help", "print this and end");
+    print_pair("-h, --help", "print this and exit");
     printf("\nExit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon, 4 timed out.\n"
-           "gpubufctl help COMMAND tells more of a command, gpubufctl(1) of all.\n");
+           "See also: gpubufctl help COMMAND, and gpubufctl(1).\n");
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */

@@ -51,6 +51,7 @@ struct gb_cli_command {
     const char *details;   /* more for `CMD --help`; or NULL */
     const struct gb_cli_option *options; /* ended by a NULL name; or NULL */
     void (*run)(struct gb_cli *cli, struct gb_cli_args *args);
+    const char *group; /* its heading in the list of commands, which those that follow share */
 };
 
 struct gb_cli {

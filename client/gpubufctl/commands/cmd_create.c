@@ -13,8 +13,8 @@
 enum { LIVE, BYTES, DTYPE, SHAPE, DEVICE, SHARE, MODE, OWN, WAIT };
 
 const struct gb_cli_option gb_create_options[] = {
-    {"live", 'l', NULL, "never sealed: others read it while it is written", NULL},
-    {"bytes", 'b', "SIZE", "so many bytes, such as 64M", NULL},
+    {"live", 'l', NULL, "required: it is never sealed, and read while it is written", NULL},
+    {"bytes", 'b', "SIZE", "size in bytes, such as 64M", NULL},
     {"dtype", 'd', "DTYPE", "or an array of this type, with --shape", NULL},
     {"shape", 's', "SHAPE", "its extents, such as 3,4", NULL},
     {"device", 'D', "DEVICE", "where to put it (the daemon's default)", "host"},
@@ -31,7 +31,7 @@ enum { OFFSET, EXCLUSIVE, WRITE_WAIT };
 const struct gb_cli_option gb_write_options[] = {
     {"offset", 'o', "SIZE", "from this byte on (0)", NULL},
     {"exclusive", 'x', NULL, "as its only writer", NULL},
-    {"wait", 'w', "TIME", "how long to wait for the object, and for its writers to end (0)", NULL},
+    {"wait", 'w', "TIME", "how long to wait for the object and its other writers (0)", NULL},
     {0},
 };
 

@@ -25,7 +25,7 @@ const struct gb_cli_option gb_get_options[] = {
      "csv safetensors raw npy npz jsonl arrow arrows parquet"},
     {"column", 'c', "COLUMN", "only this column of a table", NULL},
     {"slice", 's', "A:B", "only rows, elements or bytes A to B (not included)", NULL},
-    {"version", 'v', "VERSION", "this version, if it is still there", NULL},
+    {"version", 'v', "VERSION", "this version, if it still exists", NULL},
     {"label", 'l', "LABEL", "the newest version with this label", NULL},
     {"wait", 'w', "TIME", "how long to wait for the object to exist", NULL},
     {0},

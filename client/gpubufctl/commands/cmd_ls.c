@@ -18,7 +18,7 @@ const struct gb_cli_option gb_ls_options[] = {
     {"kind", 'k', "KIND", "only sealed objects, live ones, or streams", "sealed live stream"},
     {"sort", 's', "ORDER", "by name, size, idle or created, the most first (name)",
      "name size idle created"},
-    {"total", 't', NULL, "also how many there are, and their bytes together", NULL},
+    {"total", 't', NULL, "also their number and total bytes", NULL},
     {"versions", 'v', NULL, "also older versions, and those that are there for their readers",
      NULL},
     {"cluster", 'c', NULL, "names that any machine has published, as this one's peer knows them",

@@ -20,7 +20,7 @@ enum { VERSION, LABEL, FORCE, RECURSIVE = FORCE + 1, TIER = FORCE, WAIT = FORCE 
 
 const struct gb_cli_option gb_rm_options[] = {
     WHICH,
-    {"force", 'f', NULL, "do not mind if an object does not exist", NULL},
+    {"force", 'f', NULL, "ignore names that do not exist", NULL},
     {"recursive", 'r', NULL, "also all objects whose names start with NAME/", NULL},
     {0},
 };
@@ -32,7 +32,7 @@ const struct gb_cli_option gb_expire_options[] = {
 
 const struct gb_cli_option gb_spill_options[] = {
     WHICH,
-    {"tier", 't', "TIER", "host or disk (the first that there is)", "host disk"},
+    {"tier", 't', "TIER", "host or disk (the first one below the device)", "host disk"},
     {0},
 };
 

@@ -18,7 +18,7 @@ const struct gb_cli_option gb_show_options[] = {
     {"rows", 'n', "N", "how many rows to print (10; of a bundle all)", NULL},
     {"column", 'c', "COLUMN", "only this column of a table, or array of a bundle", NULL},
     {"slice", 's', "A:B", "only rows, elements or bytes A to B (not included)", NULL},
-    {"version", 'v', "VERSION", "this version, if it is still there", NULL},
+    {"version", 'v', "VERSION", "this version, if it still exists", NULL},
     {"label", 'l', "LABEL", "the newest version with this label", NULL},
     {"wait", 'w', "TIME", "how long to wait for the object to exist", NULL},
     {0},

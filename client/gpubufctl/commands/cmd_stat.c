@@ -13,7 +13,7 @@
 enum { VERSION, LABEL };
 
 const struct gb_cli_option gb_stat_options[] = {
-    {"version", 'v', "VERSION", "this version, if it is still there", NULL},
+    {"version", 'v', "VERSION", "this version, if it still exists", NULL},
     {"label", 'l', "LABEL", "the newest version with this label", NULL},
     {0},
 };

@@ -17,8 +17,8 @@
 enum { COUNT, NEWEST };
 
 const struct gb_cli_option gb_tail_options[] = {
-    {"count", 'n', "N", "end after N frames", NULL},
-    {"newest", 'N', NULL, "only the newest frame each time, not each", NULL},
+    {"count", 'n', "N", "exit after N frames", NULL},
+    {"newest", 'N', NULL, "skip to the newest frame each time", NULL},
     {0},
 };
 

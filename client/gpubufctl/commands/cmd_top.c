@@ -13,7 +13,7 @@
 enum { INTERVAL, ONCE, SORT, ROWS };
 
 const struct gb_cli_option gb_top_options[] = {
-    {"interval", 'i', "TIME", "refresh so often (1s)", NULL},
+    {"interval", 'i', "TIME", "refresh interval (1s)", NULL},
     {"once", '1', NULL, "print it once, as text", NULL},
     {"sort", 's', "ORDER", "objects by size, recent or idle (size)", "size recent idle"},
     {"rows", 'n', "N", "with --once: N of each list (20)", NULL},

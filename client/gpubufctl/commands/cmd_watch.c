@@ -16,9 +16,9 @@
 enum { COUNT, FOR, NEW };
 
 const struct gb_cli_option gb_watch_options[] = {
-    {"count", 'n', "N", "end after N events", NULL},
-    {"for", 't', "TIME", "end after this time", NULL},
-    {"new", 'N', NULL, "leave out what exists already", NULL},
+    {"count", 'n', "N", "exit after N events", NULL},
+    {"for", 't', "TIME", "exit after this time", NULL},
+    {"new", 'N', NULL, "omit existing objects", NULL},
     {0},
 };
 

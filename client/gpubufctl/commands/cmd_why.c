@@ -12,7 +12,7 @@
 enum { VERSION, LABEL };
 
 const struct gb_cli_option gb_why_options[] = {
-    {"version", 'v', "VERSION", "this version, also if it is there for its readers only", NULL},
+    {"version", 'v', "VERSION", "this version, even if only its readers still have it", NULL},
     {"label", 'l', "LABEL", "the newest version with this label", NULL},
     {0},
 };
@@ -96,15 +96,15 @@ static void tell_named(struct gb_line *line, const char *kind, const char *of, c
     static const char *const sentences[][2] = {
         {"keep", "it was published with --evict keep"},
         {"unsettled", "its producer's work on the GPU is not done"},
-        {"grace", "whoever used it before the daemon was started anew may still come back"},
-        {"empty", "it has no bytes, so that no room would be made"},
+        {"grace", "its users from before the daemon's restart may still come back"},
+        {"empty", "it has no bytes: evicting it makes no room"},
         {"no_tier", "cannot be evicted: this daemon has no tier to move it to (start it with "
                     "--tier), and its evict is not \"drop\""},
         {"last_tier", "cannot be evicted: there is no tier below this one, and its evict is not "
                       "\"drop\""},
         {"producer", "its memory is its producer's"},
-        {"final", "its content is final, and stays where it is"},
-        {"live", "it is live: a copy in a tier would not be written"},
+        {"final", "it is final, and stays in its memory"},
+        {"live", "it is live: a copy in a tier could not be written"},
     };
 
     if (strcmp(kind, "pinned") == 0) {

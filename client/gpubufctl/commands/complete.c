@@ -160,7 +160,7 @@ void gb_complete(struct gb_cli *cli, enum gb_shell shell, char *const *words, in
     } else if (dashes) {
         offer_options(&typed, typed.command ? typed.command->options : NULL);
         offer_options(&typed, cli->options);
-        offer(&typed, "", "--help", "print this and end");
+        offer(&typed, "", "--help", "print this and exit");
     } else if (typed.command) {
         const char *argument = gb_cli_argument(typed.command, typed.position, &length);
         if (argument)

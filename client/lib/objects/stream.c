@@ -317,8 +317,9 @@ static int read_options(const struct gpubuf_client *client,
     if (options->slots < 2 || options->slots > GB_STREAM_SLOTS || options->hold > GB_STREAM_SLOTS ||
         options->lag > GB_STREAM_SLOTS)
         return gb_report_text(client, GPUBUF_E_INVALID,
-                              "slots is not from 2 to %u, or hold or lag above that",
-                              GB_STREAM_SLOTS);
+                              "slots is %u, hold %u, lag %u: expected 2 to %u slots, and hold and "
+                              "lag no larger",
+                              options->slots, options->hold, options->lag, GB_STREAM_SLOTS);
     return 0;
 }
 
