@@ -56,7 +56,7 @@ def publish(writer, value):
 
 
 def test_it_reads(daemon, client, stream):
-    """Every frame, as long as it keeps up; then it misses the oldest. The frame it holds does not change."""
+    """Every frame, as long as it keeps up; then it misses the oldest. A held frame does not change."""
     with client.stream("go", "uint8", (100000,), slots=8, device="host") as writer:
         reader, newest = stream("read", "go", 4), stream("read", "go", 0)
         wait_until(lambda: readers(daemon) == 2)
