@@ -1,5 +1,6 @@
 """How pairs.py holds a daemon against its model, after each step."""
 
+import array
 import contextlib
 import random
 import re
@@ -392,11 +393,21 @@ class Comparing:
             for ident, lease in client.leases.items():
                 if lease.in_use and lease.version.number:
                     self.check_content(client, lease.version, client.places[ident], rng, getattr(lease, "stamp", None))
+            self.check_page(client)
             for former in client.former:
                 if not former.parked and client.remembers:
                     self.check_content(client, former.version, former.place, rng, former.stamp)
             for side in [*client.holds, *([client.side] if client.side else [])]:
                 side.check()
+
+    def check_page(self, client):
+        """It has leases of the client's alone, and on what their names mean now."""
+        if not client.connected or client.page is None:
+            return
+        for ident in filter(None, array.array("Q", client.page[:])):
+            version = client.leases[ident].version if ident in client.leases else None
+            if not version or not version.named or self.model.names[version.name][0] is not version:
+                raise Difference(f"the page of {self.who(client)} has lease {ident}, on {version and version.name}")
 
     def check_content(self, client, version, place, rng, stamp=None, whole=False):
         if version.live:

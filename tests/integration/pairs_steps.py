@@ -314,17 +314,8 @@ class Steps:
         if not lease:
             return
         used = rng.random() < 0.3
-        version = lease.version
         self.model.cache(lease, used)
         self.ask(client, "cache", None, scarce=False, leases=[lease.ident], used=used)
-        self.check_slot(client, lease, version)
-
-    def check_slot(self, client, lease, version):
-        if lease.slot is None or lease.ident not in client.leases:
-            return
-        good = version.named and self.model.names[version.name][0] is version
-        if (client.slot(lease.slot) == lease.ident) and not good:
-            raise Difference(f"the slot of {version.name} version {version.number} is good")
 
     @action(3)
     def unmap_unused(self, rng):
