@@ -69,20 +69,6 @@ def test_columns(daemon, peer, movies):
     assert numbers(opened, "columns[1]") == list(range(100))
 
 
-def test_bytes(daemon, peer):
-    peer.put("b", b"0123456789")
-    peer.call("alias", name="part", of="b", slice={"offset": 3, "length": 4})
-    opened = daemon.connect().open_object("part")
-    assert opened.layout["bytes"] == 4 and opened.read()[:4] == b"3456"
-
-
-def test_the_source_may_go(daemon, peer, movies):
-    peer.call("alias", name="part", of="movies", slice={"offset": 90, "length": 10})
-    peer.call("delete", name="movies")
-    peer.put("scribble", b"\xff" * 4096)
-    assert numbers(daemon.connect().open_object("part"), "columns[0]") == list(range(90, 100))
-
-
 def test_of_itself(daemon, peer, movies):
     """A table may be replaced by a part of itself."""
     peer.error("exists", "alias", name="movies", of="movies")

@@ -46,26 +46,6 @@ def test_bytes(daemon_factory):
     peer.create_object("more", bytes_layout(9 * MIB))
 
 
-def test_spilled_bytes_count_as_before(daemon_factory, directory):
-    """Wherever the content is; restored, it is charged no second time."""
-    daemon = daemon_factory("--tier", f"disk:256M:{directory}", "--quota", "default:bytes=100M")
-    peer = daemon.connect()
-    uid = os.geteuid()
-    for i in range(4):  # of 20 MiB each, on 64 MiB
-        peer.create_object(f"o/{i}", bytes_layout(20 * MIB), bytes([i]) * 100, wait_ms=20000)
-        peer.unmap()
-    peer.wait_for_stats(lambda stats: stats["devices"][0]["spilled"] > 0)
-    assert used_by(peer, uid)[DEVICE][0] == 80 * MIB
-    past(peer, "user_bytes", [str(20 * MIB)], "create", name="more", layout=bytes_layout(21 * MIB))
-    for i in range(4):
-        assert peer.open_object(f"o/{i}", wait_ms=20000).read()[:100] == bytes([i]) * 100
-        peer.call("release", leases=[e["lease"] for e in peer.call("leases")["leases"]])
-        peer.unmap()
-    assert used_by(peer, uid)[DEVICE][0] == 80 * MIB
-    peer.call("delete", names=[f"o/{i}" for i in range(4)])
-    assert used_by(peer, uid)[DEVICE][0] == 0
-
-
 def test_registered_memory_counts(daemon_factory):
     peer = daemon_factory("--quota", "default:bytes=4M").connect()
     with pytest.raises(RpcError, match=str(5 * MIB)) as refused:

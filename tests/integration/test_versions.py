@@ -207,25 +207,6 @@ def test_one_of_an_object_that_was_deleted_is_not_the_next_ones(supervised):  # 
         assert versions(daemon.connect()) == told
 
 
-def test_a_name_goes_with_its_older_versions(daemon, peer):
-    for step in range(4):
-        seal(peer, step, 3)
-    held = peer.open_object("w", label="step-1")
-    watch = daemon.connect()
-    watch.call("watch", existing=False)
-    peer.call("delete", name="w")
-    assert [e[0] for e in watch.events(1)] == ["deleted"]
-    watch.no_notification()
-    assert peer.names() == [] and versions(peer) == []
-    peer.error("not_found", "open", name="w", label="step-1")
-    assert held.read() == b"1"
-    seal(peer, 9, 3)
-    assert labels(peer) == ["step-9"]
-    held.release()
-    peer.call("delete", name="w")
-    assert peer.used() == 0
-
-
 def test_a_waiting_reader_gets_the_label(daemon, peer):
     seal(peer, 1, 2)
     reader = daemon.connect()
