@@ -238,7 +238,7 @@ static uint64_t all_bytes(const struct gb_call *call, const struct gb_demand *de
     for (size_t i = 0; i < call->there_count; i++)
         if (call->there[i]->device == device && call->there[i]->leases + call->there[i]->pins == 0)
             bytes += call->there[i]->bytes;
-    return later(bytes <= device->capacity ? bytes : demand->need, 1);
+    return bytes <= device->capacity ? bytes : demand->need;
 }
 
 /* Until when a request waits for space that may wait until `until`: at least PATIENCE_MS for the
