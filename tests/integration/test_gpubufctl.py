@@ -258,13 +258,13 @@ def test_rm_pin_unpin(ctl):
 
 def test_alias(ctl):
     ctl("put", "t", "-", "-f", "csv", input=b'n,s,"a,b"\n1,a,x\n2,b,y\n3,c,z\n')
-    ctl("alias", "part", "t", "--slice=-2:", "--columns", "a\\,b,n", "--mode", "400")
+    ctl("alias", "part", "t", "--slice=-2:", "--column", "a\\,b,n", "--mode", "400")
     assert ctl("get", "part") == '"a,b",n\ny,2\nz,3\n'
     assert ctl.json("stat", "part")["mode"] == "0400"
     ctl.fails(FAILED, "alias", "part", "t")
     ctl("alias", "part", "t", "--replace")
     assert ctl("get", "part") == ctl("get", "t")
-    ctl.fails(FAILED, "alias", "x", "t", "--columns", "nosuch")
+    ctl.fails(FAILED, "alias", "x", "t", "--column", "nosuch")
     ctl.fails(FAILED, "alias", "x", "nosuch")
     ctl.fails(USAGE, "alias", "x", "t", "--slice", "?")
     for past in ("0:9", "4:", "4:9"):

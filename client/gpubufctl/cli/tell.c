@@ -35,7 +35,7 @@ static const char *option_of(const char *key)
         {"name: ", ""},           {"of: ", ""},
         {"prefix: ", ""},         {"device: ", "--device: "},
         {"share: ", "--share: "}, {"mode: ", "--mode: "},
-        {"slice: ", "--slice: "}, {"columns: ", "--columns: "},
+        {"slice: ", "--slice: "}, {"columns: ", "--column: "},
         {"evict: ", "--evict: "}, {"ttl_ms: ", "--ttl: "},
         {"tier: ", "--tier: "},   {"wait_ms: ", "--wait: "},
     };
@@ -72,7 +72,7 @@ static void translate(const char *sentence, char *out, size_t size, bool *name)
     else if (sscanf(key, "layout.columns[%d].name: %n", &column, &used) == 1 && used > 0)
         (void)snprintf(out, size, "the name of column %d: %s", column + 1, key + used);
     else if (sscanf(key, "columns[%d]: %n", &column, &list) == 1 && list > 0)
-        (void)snprintf(out, size, "--columns: %s", key + list);
+        (void)snprintf(out, size, "--column: %s", key + list);
     else
         (void)snprintf(out, size, "%.*s", (int)size - 1, key);
     substitute(out, size, "say replace to take its name", "--replace takes its name");

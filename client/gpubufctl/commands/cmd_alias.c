@@ -7,11 +7,11 @@
 #include "client/gpubufctl/commands/commands.h"
 #include "client/gpubufctl/output/json_print.h"
 
-enum { SLICE, COLUMNS, MODE, REPLACE };
+enum { SLICE, COLUMN, MODE, REPLACE };
 
 const struct gb_cli_option gb_alias_options[] = {
     {"slice", 's', "A:B", "only rows or elements A to B (not included)", NULL},
-    {"columns", 'c', "A,B,…", "only these columns of a table, in this order", NULL},
+    {"column", 'c', "A,B,…", "only these columns of a table, in this order", NULL},
     {"mode", 'm', "MODE", "who may open (4) and replace (2) it, octal (as the source)",
      "600 640 644 660 666"},
     {"replace", 'r', NULL, "take the name from an object that has it", NULL},
@@ -53,8 +53,8 @@ void gb_cmd_alias(struct gb_cli *cli, struct gb_cli_args *args)
     gb_cli_connect(cli);
     if (args->option[SLICE])
         settle_slice(cli, of, &slice, &options);
-    if (args->option[COLUMNS])
-        options.columns = columns = gb_parse_list(args->option[COLUMNS]);
+    if (args->option[COLUMN])
+        options.columns = columns = gb_parse_list(args->option[COLUMN]);
     gb_cli_check(cli, gpubuf_alias(cli->client, name, of, &options), "cannot name %s after %s",
                  name, of);
     if (cli->json)
