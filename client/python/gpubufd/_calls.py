@@ -66,12 +66,13 @@ class Steps:
         raise NotImplementedError
 
     async def _put(
-        self, name: str, plan: _convert.Plan, on: Optional[int], wait: bool, options: Mapping[str, Any]
+        self, name: str, plan: _convert.Plan, on: Optional[int], wait: bool, opts: Tuple[Any, ...]
     ) -> Ref:
         if not isinstance(name, str):
             raise TypeError(f"put(name, value): the name is a str, not {type(name).__name__}")
-        given: Dict[str, Any] = {**options, "device": _place_of(plan.device, options.get("device"))}
-        return self._client._ref(name, await self._publish(name, plan, on, _params.options(**given), wait))
+        if plan.device is not None and opts[0] is None:  # it goes to the GPU that it is on
+            opts = (cuda.Device(plan.device).uuid, *opts[1:])
+        return self._client._ref(name, await self._publish(name, plan, on, opts, wait))
 
     async def _settle(self, plan: _convert.Plan, stream: Optional[int]) -> None:
         """Waits for the streams and events that make the value."""
@@ -217,9 +218,8 @@ class Calls(Steps):
         plan = _convert.plan(value, on, nan_as_null)
         if metadata:
             plan.add_metadata(metadata)
-        return await self._put(name, plan, on, wait, dict(
-            device=device, mode=mode, ttl=ttl, evict=evict, replace=replace, timeout=timeout, final=final, label=label,
-            keep=keep, scope=scope, own=own))
+        return await self._put(name, plan, on, wait, _params.options(
+            device, mode, ttl, evict, replace, timeout, final, label, keep, scope, own))
 
     async def put_many(self, /, values: Mapping[str, Any], **options: Any) -> Dict[str, Ref]:
         """Publishes many values by name, one after the other: put() of each, with its options. The Refs by name.
@@ -238,7 +238,7 @@ class Calls(Steps):
         `metadata`: strings by string. `options`, and errors, are those of put(), which takes a Bundle as it is.
         """
         on = None if stream is None else cuda.handle_of(stream)
-        return await self._put(name, _packing.tensors(tensors, metadata, on), on, wait, options)
+        return await self._put(name, _packing.tensors(tensors, metadata, on), on, wait, _params.options(**options))
 
     async def create(
         self, /, name: str, dtype: Any, shape: Union[int, Sequence[int]], *, nulls: bool = False,
@@ -472,11 +472,6 @@ class Calls(Steps):
 for _name, _call in vars(Calls).items():
     if not _name.startswith("_"):
         _call.__qualname__ = f"Client.{_name}"  # in the sentence of a TypeError
-
-
-def _place_of(ordinal: Optional[int], device: Optional[str]) -> Optional[str]:
-    """The device to put a value on: the one that was asked for, else the GPU that it is on."""
-    return device if device is not None or ordinal is None else cuda.Device(ordinal).uuid
 
 
 def _dtype_name(dtype: Any) -> str:

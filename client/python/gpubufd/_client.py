@@ -237,6 +237,8 @@ class Client(_core.Client, Steps, Names):
         until = time.monotonic() + self._resume_seconds if replace and self._resumes else 0.0
         while True:
             try:
+                if plan.nbytes is not None and plan.nbytes < _progress.PIECE:
+                    return self._put_plan(name, plan, on, opts, wait)
                 with _progress.of(name, plan.nbytes):
                     return self._put_plan(name, plan, on, opts, wait)
             except (_errors.Closed, _errors.Stale):  # the daemon went meanwhile: done again, it comes to the same

@@ -147,7 +147,7 @@ def _array(column: Any, spec: Dict[str, Any]) -> Any:
         return _series.to_array(column)
     dtype = pandas.api.types.pandas_dtype(spec["dtype"])
     if dtype == object:
-        return _values.objects_array(column.tolist())
+        return _values.objects(column)
     if isinstance(dtype, numpy.dtype):
         return column.to_numpy().astype(dtype, copy=False)
     if isinstance(dtype, pandas.DatetimeTZDtype):
@@ -394,8 +394,10 @@ def read(table: Any) -> Told:
 
 
 def attrs_of(metadata: Dict[str, str]) -> Any:
+    if ATTRS not in metadata:
+        return None
     try:
-        found = json.loads(metadata.get(ATTRS, "{}"))
+        found = json.loads(metadata[ATTRS])
     except (RecursionError, ValueError):
         return None
     return found if isinstance(found, dict) else None
@@ -544,7 +546,7 @@ def _is_even(index: Any, freq: str) -> bool:
     step = pandas.Timedelta(offset.n, "D") if days else pandas.Timedelta(offset)
     times = index.asi8
     first, second = index[:2]
-    return bool(second - first == step and (times[1:] - times[:-1] == times[1] - times[0]).all())
+    return bool(second - first == step) and _core.is_even(times, int(times[1] - times[0]))
 
 
 def numbered_levels(table: Any) -> List[str]:

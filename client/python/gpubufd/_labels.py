@@ -199,7 +199,7 @@ def read(names: List[str], told: Told) -> Any:
     if len(told.levels) > 1:
         texts = _turned([ast.literal_eval(name) for name in names], told.levels)
         return pandas.MultiIndex.from_arrays([_typed(part, level) for part, level in zip(texts, told.levels)], names=title)
-    return _typed(names, told.levels[0] if told.levels else {}).rename(title[0])
+    return _typed(names, told.levels[0] if told.levels else {}, title[0])
 
 
 def _turned(rows: List[Any], levels: Sequence[Any]) -> List[List[Any]]:
@@ -209,17 +209,17 @@ def _turned(rows: List[Any], levels: Sequence[Any]) -> List[List[Any]]:
     return [[row[i] for row in rows] for i in range(len(levels))]
 
 
-def _typed(texts: List[str], level: Dict[str, Any]) -> Any:
-    """Labels of the type that `column_indexes` gives them."""
+def _typed(texts: List[str], level: Dict[str, Any], title: Any = None) -> Any:
+    """Labels of the type that `column_indexes` gives them, called `title`."""
     import pandas
 
     kind = str(level.get("numpy_type"))
     if kind.startswith(("int", "uint")):
         try:
-            return pandas.Index([int(text) for text in texts], dtype=kind)
+            return pandas.Index([int(text) for text in texts], dtype=kind, name=title)
         except (TypeError, ValueError, OverflowError):  # a column has been added by hand
             pass
-    found = pandas.Index(texts, dtype=(_series.text_dtype() if texts else None) or object)
+    found = pandas.Index(texts, dtype=(_series.text_dtype() if texts else None) or object, name=title)
     if kind.startswith("float"):
         return found.astype(kind)
     if kind.startswith("datetime64"):

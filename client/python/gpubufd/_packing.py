@@ -63,13 +63,14 @@ def tensors(values: Mapping[str, Any], metadata: Optional[Mapping[str, str]], st
     head, size, manifest_bytes, offsets = _core.plan_bundle(
         tuple((name, plan.dtype, plan.shape) for name, plan in zip(values, found)), pairs)
     made.parts = [(0, _convert.bytes_at(*_core.address(head), head)), *zip(offsets, found)]
+    made.nbytes = size
     made.layout = (BUNDLE, size, None, (), False, None, manifest_bytes)
     return made
 
 
 def again(made: _convert.Plan) -> _convert.Plan:
     """The same Plan, for another call: publishing changes one."""
-    return _convert.Plan("bundle", None, parts=made.parts, layout=made.layout, device=made.device)
+    return _convert.Plan("bundle", None, parts=made.parts, layout=made.layout, device=made.device, nbytes=made.nbytes)
 
 
 def copies(made: _convert.Plan) -> Iterable[_nodes.Copy]:

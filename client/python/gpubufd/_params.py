@@ -78,9 +78,10 @@ def options(
     """The tuple that `_core` takes for struct gpubuf_create_options."""
     if evict not in EVICT:
         raise ValueError(f"evict is {evict!r}: expected one of {', '.join(filter(None, EVICT))}")
-    return (
-        device, mode_bits(mode), bool(replace), ttl_ms(ttl), EVICT[evict], ms(timeout), bool(final),
-        label_of(label), keep_of(keep), SCOPE[scope_of(scope)], bool(own), bool(live),
+    return (  # nothing is called for what is not given: a put of 1 kB would notice
+        device, 0 if mode is None else mode_bits(mode), bool(replace), 0 if ttl is None else ttl_ms(ttl), EVICT[evict],
+        0 if timeout is None else ms(timeout), bool(final), None if label is None else label_of(label), keep_of(keep),
+        SCOPE[scope_of(scope)], bool(own), bool(live),
     )
 
 

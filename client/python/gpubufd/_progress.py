@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 from . import _core
 
@@ -18,11 +18,7 @@ PIECE = 8 << 20  # bytes that are copied at a time: between two pieces Ctrl-C en
 
 
 class _Thread(threading.local):
-    what: Optional[str] = None  # the call that the thread is in
-    size: Optional[Callable[[], Optional[int]]] = None
-    begun = 0.0
-    copied = 0
-    bar: Any = None
+    call: Optional["of"] = None  # that the thread is in
 
 
 _here = _Thread()
@@ -44,40 +40,39 @@ def _bar(what: str, size: Optional[int]) -> Any:
 
 def copied(count: int) -> None:
     """Notes that the thread's call has copied `count` bytes more."""
-    here = _here
-    if here.what is None:
+    call = _here.call
+    if call is None:
         return
-    here.copied += count
-    if here.bar is not None:
-        here.bar.update(count)
-    elif here.begun and time.monotonic() > here.begun + AFTER:
-        here.begun = 0.0
-        here.bar = _bar(here.what, here.size and here.size()) if _is_shown() else None
-        if here.bar is not None:
-            here.bar.update(here.copied)
+    call.copied += count
+    if call.bar is not None:
+        call.bar.update(count)
+    elif call.begun and time.monotonic() > call.begun + AFTER:
+        call.begun = 0.0
+        call.bar = _bar(call.what, call.size) if _is_shown() else None
+        if call.bar is not None:
+            call.bar.update(call.copied)
 
 
 class of:  # noqa: N801: a `with` reads well
     """A call, and how many bytes it copies; one within another shows nothing of its own."""
 
-    __slots__ = ("_what", "_size", "_within")
+    __slots__ = ("what", "size", "begun", "copied", "bar")
 
-    def __init__(self, what: str, size: Optional[Callable[[], Optional[int]]] = None) -> None:
-        self._what, self._size = what, size
+    def __init__(self, what: str, size: Optional[int] = None) -> None:
+        self.what, self.size, self.copied = what, size, 0
+        self.bar: Any = None
 
     def __enter__(self) -> None:
-        here = _here
-        self._within = here.what is not None
-        if not self._within:
-            here.what, here.size, here.begun, here.copied = self._what, self._size, time.monotonic(), 0
+        self.begun = time.monotonic()
+        if _here.call is None:
+            _here.call = self
 
     def __exit__(self, *exception: Any) -> None:
-        here = _here
-        if self._within:
+        if _here.call is not self:
             return
-        bar, here.what, here.bar, here.size = here.bar, None, None, None
-        if bar is not None:
-            bar.close()
+        _here.call = None
+        if self.bar is not None:
+            self.bar.close()
 
 
 _core.on_copied(copied)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any, Dict, Mapping, Optional, Tuple
 
@@ -16,6 +17,7 @@ def lies_in_arrow(dtype: Any) -> bool:
     return hasattr(dtype, "pyarrow_dtype") or getattr(dtype, "storage", None) == "pyarrow"
 
 
+@functools.lru_cache(None)
 def text_dtype() -> Any:
     """This pandas' own dtype of text; None before version 3, where text is objects."""
     import pandas
@@ -30,6 +32,7 @@ def maker_of(zone: Any) -> Any:
     return maker if fixed or maker != ("pytz" if before(3) else "zoneinfo") else None
 
 
+@functools.lru_cache(None)
 def before(major: int) -> bool:
     """Whether this pandas is older than a version."""
     import pandas
@@ -60,18 +63,18 @@ def to_array(held: Any, entry: Any = None) -> Any:
         if made is not None:
             return made
     if entry.get("numpy_type") == "object" and entry.get("pandas_type") not in ("unicode", "bytes"):
-        return _values.objects_array(held.tolist())
+        return _values.objects(held)
     if kind == "timestamp" and "," in dtype:
         zone = _zones.for_pandas(dtype.partition(",")[2][:-1], (entry.get("metadata") or {}).get("tzinfo"))
         return _index(_times(held)).tz_localize("UTC").tz_convert(zone).array
     if nulls and (dtype in _values.INTEGERS or kind in ("bool", "bool8")):
         return _masked(held)
     if kind == "date32" and before(2) and not _fits(held):
-        return _values.objects_array(held.tolist())
+        return _values.objects(held)
     if kind in ("timestamp", "date32", "date64", "duration"):
         return _times(held)
     if kind == "fixed_binary":
-        return _values.objects_array(held.tolist())
+        return _values.objects(held)
     text = text_dtype() if kind in ("utf8", "large_utf8") else None
     if text is None:
         return held.to_numpy()

@@ -204,7 +204,7 @@ def _publish(
                 reading = Reading(file, made, later.pop_all())
                 reading.wait(0, 8 + manifest_bytes)
                 return made, reading
-            with _progress.of(os.path.basename(file.path), lambda: size):
+            with _progress.of(os.path.basename(file.path), size):
                 file.fill(made)
         made._seal(None, 0)
     except BaseException:

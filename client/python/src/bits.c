@@ -65,3 +65,20 @@ PyObject *core_add_to_integers(PyObject *module, PyObject *args)
     }
     Py_RETURN_NONE;
 }
+
+/* is_even(int64s, step): whether each is as much more than the one before. */
+PyObject *core_is_even(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer buffer;
+    long long step;
+    if (!PyArg_ParseTuple(args, "y*L:is_even", &buffer, &step))
+        return NULL;
+    const uint64_t *at = buffer.buf;
+    size_t count = (size_t)buffer.len / sizeof(*at);
+    uint64_t odd = 0;
+    for (size_t i = 1; i < count; i++)
+        odd |= (at[i] - at[i - 1]) ^ (uint64_t)step;
+    PyBuffer_Release(&buffer);
+    return PyBool_FromLong(odd == 0);
+}

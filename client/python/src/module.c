@@ -72,6 +72,7 @@ static PyMethodDef functions[] = {
     {"resume", core_resume, METH_VARARGS, NULL},
     {"is_parked", core_is_parked, METH_O, NULL},
     {"add_to_integers", core_add_to_integers, METH_VARARGS, NULL},
+    {"is_even", core_is_even, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -357,6 +357,29 @@ static int object_getbuffer(PyObject *self, Py_buffer *buffer, int flags)
     return r;
 }
 
+/* A memoryview of a published array's or column's numbers, if NumPy has their type, they are on the
+   host and there is no bitmap of nulls; else None. */
+static PyObject *object_numbers(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    USE(object, self);
+    enum gpubuf_kind kind = gpubuf_kind(object);
+    bool one = kind == GPUBUF_KIND_ARRAY || kind == GPUBUF_KIND_COLUMN;
+    struct gpubuf_memory mask;
+    if (!one || !gpubuf_object_version(object) || gpubuf_device_ordinal(object) >= 0 ||
+        gpubuf_memory(object, GPUBUF_MASK, &mask) == 0)
+        Py_RETURN_NONE;
+    struct view *view = (struct view *)view_of_object((struct object *)self);
+    if (!view && !PyErr_ExceptionMatches(PyExc_BufferError))
+        return NULL;
+    PyErr_Clear();
+    bool numbers = view && view->element.plain && view->element.typestr[0] &&
+                   strchr("bhilBHILefd", view->format[0]);
+    PyObject *result = numbers ? PyMemoryView_FromObject((PyObject *)view) : new_ref(Py_None);
+    Py_XDECREF((PyObject *)view);
+    return result;
+}
+
 /* ---- the type ---- */
 
 static PyGetSetDef getters[] = {
@@ -405,6 +428,7 @@ static PyMethodDef methods[] = {
     {"_tensor", object_tensor, METH_O, NULL},
     {"_capsules", object_capsules, METH_NOARGS, NULL},
     {"_view", object_view, METH_NOARGS, NULL},
+    {"_numbers", object_numbers, METH_NOARGS, NULL},
     {"_buffer", object_buffer, METH_O, NULL},
     {"_read", object_read, METH_VARARGS, NULL},
     {"_write", object_write, METH_VARARGS, NULL},

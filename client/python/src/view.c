@@ -40,11 +40,11 @@ static void view_dealloc(PyObject *object)
 
 static void set_dtype(struct view *view, const char *dtype)
 {
-    (void)snprintf(view->dtype, sizeof(view->dtype), "%s", dtype);
+    (void)memcpy(view->dtype, dtype, strnlen(dtype, sizeof(view->dtype) - 1));
     if (view->element.format == 'F' || view->element.format == 'D')
-        (void)snprintf(view->format, sizeof(view->format), "Z%c", view->element.format + 'a' - 'A');
+        (void)memcpy(view->format, view->element.format == 'F' ? "Zf" : "Zd", 2);
     else if (view->element.format)
-        (void)snprintf(view->format, sizeof(view->format), "%c", view->element.format);
+        view->format[0] = view->element.format;
     else
         (void)snprintf(view->format, sizeof(view->format), "%zds", view->itemsize);
 }
@@ -122,19 +122,17 @@ PyObject *core_itemsize(PyObject *module, PyObject *dtype)
     return PyLong_FromSsize_t(bytes_of_dtype(text));
 }
 
-/* By the dtype: an array's strides may be 0, or wider than its elements. */
-static Py_ssize_t element_bytes(const struct gpubuf_object *object)
-{
-    return gpubuf_kind(object) == GPUBUF_KIND_BYTES ? 1 : bytes_of_dtype(gpubuf_dtype(object));
-}
-
 PyObject *view_of_object(struct object *self)
 {
     struct gpubuf_object *object = object_use(self);
 
     if (!object)
         return NULL;
-    Py_ssize_t size = element_bytes(object);
+    const char *dtype = gpubuf_kind(object) == GPUBUF_KIND_BYTES ? "uint8" : gpubuf_dtype(object);
+    struct element element;
+    bool known = element_of_dtype(dtype, &element);
+    /* By the dtype: an array's strides may be 0, or wider than its elements. */
+    Py_ssize_t size = known ? element_item(&element) : bytes_of_dtype(dtype);
     unsigned ndim = gpubuf_ndim(object);
     struct gpubuf_memory memory;
     if (size == 0 || ndim > MAX_NDIM) {
@@ -154,14 +152,12 @@ PyObject *view_of_object(struct object *self)
         view->shape[i] = (Py_ssize_t)gpubuf_shape(object)[i];
         view->strides[i] = (Py_ssize_t)gpubuf_strides(object)[i];
     }
-    struct element element;
-    if (element_of_dtype(gpubuf_dtype(object), &element) && element.bits < 8)
+    view->element = element;
+    if (known && element.bits < 8)
         view->shape[ndim - 1] = view->shape[ndim - 1] * element.bits / 8;
     view->bytes = count_of(view) * size;
     if (gpubuf_kind(object) == GPUBUF_KIND_COLUMN)
         view->pointer = (char *)view->pointer + gpubuf_offset(object) * (uint64_t)size;
-    const char *dtype = gpubuf_kind(object) == GPUBUF_KIND_BYTES ? "uint8" : gpubuf_dtype(object);
-    (void)element_of_dtype(dtype, &view->element);
     set_dtype(view, dtype);
     return (PyObject *)view;
 }
