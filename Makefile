@@ -201,4 +201,4 @@ $(if $(WHOLE),$(OBJECTS) $(PYTHON_OBJECTS) $(call wants,$(foreach pair,$(PACKAGE
 clean: ## remove everything that was built
 	rm -rf $(BUILD)
 
-include tests/run.mk scripts/lint.mk packaging/build.mk packaging/install.mk
+include tests/run.mk scripts/lint.mk packaging/build.mk packaging/install.mk docs/build.mk

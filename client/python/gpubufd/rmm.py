@@ -4,6 +4,8 @@
     with pool:                                # RMM's allocations of this process lie in the pool
         x = cupy.empty(…)                     # with rmm's allocator for CuPy
     pool.publish({"x": x})
+
+The pool's memory belongs to the daemon.
 """
 
 from __future__ import annotations
