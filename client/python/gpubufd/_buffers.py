@@ -96,7 +96,7 @@ class Exchange:
         return device
 
     def to_torch(self) -> Any:
-        """A PyTorch tensor over the same memory. Do not write to what is published: a write ends in a fault."""
+        """A PyTorch tensor over the same memory. Do not write to a published object: it ends in a fault."""
         import torch
 
         held: Any = self

@@ -183,24 +183,24 @@ class Calls(Steps):
     ) -> Ref:
         """Publishes a copy of a value under a name; returns a Ref, which has the version.
 
-        Becomes an Array: NumPy arrays, tensors and whatever speaks DLPack, the buffer protocol or
-        `__cuda_array_interface__`. A Column: lists, arrays of strings, masked arrays, pandas and cuDF
-        Series, Arrow arrays. A Table: a dict of columns, which may lie in different places, frames, Arrow
-        tables and streams, a list of record batches, structured arrays. Bytes: bytes, bytearray, and a str, in UTF-8:
-        decode() makes a str of it again. A Bundle becomes one; put_bundle() makes one.
+        An Array is made of NumPy arrays, tensors and anything with DLPack, the buffer protocol or
+        `__cuda_array_interface__`. A Column is made of lists, arrays of strings, masked arrays, pandas and cuDF
+        Series, Arrow arrays. A Table is made of a dict of columns, on any devices, of frames, Arrow
+        tables and streams, a list of record batches, structured arrays. Bytes are made of bytes, bytearray and str (UTF-8;
+        decode() returns the str). A Bundle stays one; put_bundle() makes one.
 
         `device`: "host", "cuda:0" (in the daemon's numbering) or a GPU's UUID; None: where the value is
-        if that is a GPU, else the daemon's default. `mode`: who else may read
-        (0o640) and replace or delete (0o660) it. `ttl`: delete it after that many seconds, a timedelta, or "1h".
-        `evict`: its fate when memory is short, "spill", "drop" or "keep"; None: the daemon's --evict, "spill" unless
+        if that is a GPU, else the daemon's default. `mode`: the rights of others
+        to read (0o640) and to replace or delete it (0o660). `ttl`: delete it after that many seconds, a timedelta, or "1h".
+        `evict`: what happens when memory is short: "spill", "drop" or "keep"; None: the daemon's --evict, "spill" unless
         set. `replace`: take the name from an object that has it.
         `stream`: the CUDA stream that the value is being made on, a handle or one of
         CuPy's, PyTorch's, numba's, cuda.core's or gpubufd.cuda's; copies on the GPU are queued there, and
-        waited for. `timeout`: how long to wait for memory. `final`: the kernel keeps everybody from changing
-        it, this program too; on the host only. With `replace` a put that a crash of the daemon interrupts is done
-        again, within the client's `resume_timeout`. `nan_as_null`: NaN in columns of floats on the host is null.
+        waited for. `timeout`: how long to wait for memory. `final`: the kernel protects the memory from
+        every writer, this program included; on the host only. With `replace` a put that a crash of the daemon interrupts is
+        repeated, within the client's `resume_timeout`. `nan_as_null`: NaN in columns of floats on the host is null.
         `label`: your label for this version, such as "step-42". `keep`: how many older versions of the name can
-        still be opened, 0 to 8; others go when their last reader does. `scope`: with "cluster" other machines can open
+        still be opened, 0 to 8; others are freed with their last reader. `scope`: with "cluster" other machines can open
         the object, by way of gpubufd-peer. `own`: a segment of its own, for Client.follow().
         `wait=False`, for a value on a GPU: put() returns when the copies are queued on the stream; the object is
         published with them under way, and readers' streams wait for them on the GPU. Keep the value until the stream is
@@ -209,10 +209,10 @@ class Calls(Steps):
         come with it.
 
         A DataFrame's index is kept: one that is not 0, 1, 2, … as columns of its own, which to_pandas()
-        takes for the index again. Dtypes that a column alone would not say come back likewise.
+        makes the index again. Dtypes that Arrow lacks come back too.
 
-        TypeError, ValueError: the value cannot be published; the sentence names the column and says what
-        to do. Exists (a FileExistsError), NoSpace (a MemoryError), Denied (a PermissionError).
+        TypeError, ValueError: the value cannot be published; the message names the column and a
+        remedy. Exists (a FileExistsError), NoSpace (a MemoryError), Denied (a PermissionError).
         """
         on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on, nan_as_null)
@@ -265,11 +265,11 @@ class Calls(Steps):
         return made
 
     async def open(self, name: str, *, write: bool = False, timeout: Optional[float] = None) -> AnyKind:
-        """Opens a live object for writing, beside others who may write it, too; without `write` as get() does.
+        """Opens a live object for writing; other writers may be active. Without `write`: as get().
 
-        Its arrays can be written, also on a GPU. Others see what is written at once; put there what they need to know
-        what is complete. `timeout`: how long to wait for the name, and for whoever has claimed it. Release it only
-        when the work on the GPU is done.
+        Its arrays can be written, also on a GPU. Others see each write at once: also write there what
+        tells them which parts are complete. `timeout`: how long to wait for the name, and for a claim to end. Release it
+        only when the work on the GPU is done.
 
         Denied: its mode does not let you. Unsupported: it is not live. Busy, with a timeout Timeout: it is claimed.
         """
@@ -281,24 +281,24 @@ class Calls(Steps):
             with client.claim("pool", timeout=10) as memory:
                 print(memory.generation, memory.to_numpy())
 
-        `timeout`: how long to wait until all who write it are over: they have released it, or their connection and
-        their process have ended. So one that was killed is followed at once, and one that is stopped is waited for.
-        Leases that arrays hold last as long as these. Errors as of open().
+        `timeout`: how long to wait for other writers to end. A writer ends when it releases the object, or when its
+        connection and its process have ended: a killed one at once, a stopped one not. Arrays made of the object keep
+        its lease. Errors as of open().
         """
         return await self._do("_open", name, 0, _params.ms(timeout), None, True, True)
 
     async def edit(
         self, name: str, *, timeout: Optional[float] = None, version: Optional[int] = None, label: Optional[str] = None
     ) -> AnyKind:
-        """A copy of a sealed object, where that lies, to be changed, and sealed as the name's next version.
+        """A copy of a sealed object on the same device, to change and publish as the name's next version.
 
             with client.edit("weights") as array:
                 array.to_numpy()[3] = 0
 
-        It is as an object of create() with `replace`: the end of a `with` block seals it, and one that ends by an
-        exception leaves no trace. Its layout is that of the old one: a text keeps its bytes, an array its shape.
+        The end of the `with` block publishes it; an exception in the block discards it. The layout stays: a text
+        keeps its bytes, an array its shape.
         Readers keep the version that they have. The new one has the old one's device, mode, `evict`, `keep`, `ttl`,
-        `scope`, `final`, `own` and metadata, and no label. Whoever seals last wins. `timeout`: how long to wait for the
+        `scope`, `final`, `own` and metadata, and no label. The last editor wins. `timeout`: how long to wait for the
         object, and for memory. `version`, `label`: a copy of that version.
 
         Errors as of get() and create(); Denied: its mode does not let you replace it; Unsupported: it is live.
@@ -318,7 +318,7 @@ class Calls(Steps):
         column with its nulls, a cuDF Series or frame, an Arrow array or record batch, a dict of columns. A
         sliced one is shared as it lies. Its memory is in one allocation or in at most 16.
 
-        Leave the value unchanged until the object is deleted and its readers are gone. The client holds it
+        Leave the value unchanged until the object is deleted and its readers have released it. The client holds it
         until the name is deleted or shared anew through this client, or the client is closed. Unless
         the memory can be exported (cuMemCreate) the object is withdrawn with the client.
 
@@ -339,7 +339,7 @@ class Calls(Steps):
     async def save(
         self, name: str, path: FilePath, *, format: Optional[str] = None, compression: Optional[str] = None
     ) -> None:
-        """Writes what is published under a name into a file, in the format that the file's name says.
+        """Writes a published object to a file. The file's suffix selects the format.
 
         Tables, and columns and arrays of one axis: .arrow, .feather and .ipc (Arrow's file format), .arrows (its
         stream), .parquet or .pq. Tables: .jsonl or .ndjson, a line for each row. Arrays, and columns of numbers

@@ -152,9 +152,9 @@ _create = blocking(Calls.create)
 class Client(_core.Client, Steps, Names):
     """A connection to the daemon; made by connect(). Any thread may use it at any time.
 
-    The connection is the lease: it lasts until the client and all that was taken through it are gone.
+    The connection is the lease: it lasts until the client and all objects opened through it are released.
     close(), or the end of a `with`, releases every object of the client that Python holds; what NumPy,
-    Arrow or DLPack took of them stays readable, and keeps the connection, until that goes too.
+    Arrow or DLPack took of them stays readable, and keeps the connection, until that is released too.
 
     Times are in seconds; `ttl` may also be a timedelta, or text such as "90s", "15m", "1h", "2d". A `timeout` of None
     means not to wait at all.
@@ -372,7 +372,7 @@ class Client(_core.Client, Steps, Names):
         self, prefix: str, load: Callable[[Wanted], Any], *, threads: int = 4,
         load_timeout: Optional[float] = _provide.LOAD_TIMEOUT, keep_refusals: float = 0.0, **options: Any,
     ) -> Provider:
-        """Makes absent names that begin with `prefix` when clients wait for them.
+        """Makes objects on demand, when a client waits for an absent name that begins with `prefix`.
 
             client.provide("cols/", lambda name: read(name[len("cols/"):]), evict="drop")
 
@@ -436,8 +436,8 @@ class Client(_core.Client, Steps, Names):
                     frame.array[:] = picture
 
         Frames have that dtype and shape. `slots`: 2 to 128; readers hold some of them. `mode`: who may read (0o640: the
-        group). `timeout`: how long to wait for a former writer to be over. The stream stays when its writer ends;
-        delete() removes it. Busy, with a timeout Timeout: somebody else writes. Exists: the name has something else.
+        group). `timeout`: how long to wait for the former writer to end. The stream stays when its writer ends;
+        delete() removes it. Busy, with a timeout Timeout: it has a writer. Exists: the name has another kind of object.
         """
         found = _layout_of(dtype, shape, False)
         return StreamWriter(
@@ -448,13 +448,13 @@ class Client(_core.Client, Steps, Names):
         self, name: str, *, each: bool = False, waits: bool = False, lag: int = 0, hold: int = 1,
         ahead: bool = False, timeout: Optional[float] = None,
     ) -> StreamReader:
-        """Takes part in a stream as a reader: an iterator over its frames, in place.
+        """Joins a stream as a reader: an iterator over its frames, in place.
 
             for frame in client.read("cam0"):
                 look_at(frame.array)
 
         The newest frame, or with `each` every one: the newest `lag` (2) are kept for this reader. `waits`: ask
-        the writer to wait before this reader misses one. `hold`: how many frames it may hold at a time. `ahead`: take
+        the writer to wait before this reader misses one. `hold`: how many frames it may hold at once. `ahead`: take
         frames on a GPU before the writer's work on them is done, see Frame.wait and read(). `timeout`: how long to wait
         for the stream to exist. Busy: its slots do not suffice for one more reader.
         """
@@ -464,7 +464,7 @@ class Client(_core.Client, Steps, Names):
         """An iterator over the events of names that begin with `prefix`.
 
         First, each existing object comes as "sealed"; then comes "synced". With a `timeout` the iteration
-        ends when nothing has happened for that time; otherwise it goes on for ever.
+        ends when nothing has happened for that time; otherwise it never ends.
         """
         return Watch(self, prefix or None, timeout)
 
@@ -493,7 +493,7 @@ def connect(
     again, and nothing that was sealed is lost. One that runs already keeps its options: a RuntimeWarning names those
     that it lacks. Its log is ~/.local/state/gpubufd/log. A daemon of another user that answers at `path` is Denied.
 
-    A daemon that was stopped and started again is another one, and its objects are gone: the next call, whenever
+    A daemon that was stopped and started again is a new one without objects: the next call, whenever
     it comes, connects to the new one, and `client.instance` changes. Held objects stay readable and are `stale`.
 
     ConnectFailed (a ConnectionError): no daemon is there. Timeout. Unsupported: it speaks another

@@ -32,7 +32,7 @@ class Values(ValuesView[Any]):
 
 
 class Names(MutableMapping[str, Any]):
-    """A mutable mapping of the daemon's names: all that this user may see, whoever published them.
+    """A mutable mapping of the daemon's names: all that this user may see, of any owner.
 
     `client[name]` is get(), `client[name] = value` is put(replace=True), `del client[name]` is delete(). get() has no
     default. update() puts one value after the other; it is no transaction.
@@ -78,7 +78,7 @@ class Names(MutableMapping[str, Any]):
         return Values(self)
 
     def pop(self, name: str, default: Any = _REQUIRED) -> Any:
-        """Opens an object and deletes that version of its name. If there is none: `default`, or NotFound."""
+        """Opens an object and deletes that version of its name. Without one: `default`, or NotFound."""
         while True:
             try:
                 held = self[name]
@@ -97,7 +97,7 @@ class Names(MutableMapping[str, Any]):
             return held
 
     def setdefault(self, name: str, default: Any = None) -> Any:
-        """Opens an object. If there is none, publishes `default` first, unless another program is quicker."""
+        """Opens an object; if the name is absent, publishes `default` first."""
         while True:
             try:
                 return self[name]

@@ -20,12 +20,11 @@ def set_connect(connect: Callable[[Optional[str]], Any]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Ref:
-    """One version of what is published under a name; put() returns it, and Client.ref().
+    """A name and a version, which can be pickled; put() and Client.ref() return it.
 
-    It is small, can be pickled and be a key, and equals another Ref of the same version. In any process
-    of this machine get() opens the version, without a copy. A Ref holds no lease: the program must see to it that the
-    version is not deleted or replaced meanwhile. `instance`: the daemon that has the version; "": any. `path`: the
-    daemon's socket; None: where connect() looks.
+    In any process of this machine get() opens the version, without a copy. Refs of the same version are equal, and can be
+    keys. A Ref does not keep its object: your program must not delete or replace the version meanwhile. `instance`: the
+    daemon that has the version; "": any. `path`: the daemon's socket; None: where connect() looks.
     """
 
     name: str
@@ -39,7 +38,7 @@ class Ref:
     def get(self, client: Optional[_core.Client] = None) -> AnyKind:
         """Opens it by a client, or by a connection that this process makes for all Refs.
 
-        Stale: the version is gone, since its name was deleted or has another object now.
+        Stale: the version was deleted or replaced.
         """
         own: Any = client or _connect[0](self.path)
         return own.get(self)

@@ -66,8 +66,8 @@ class Frame(Exchange):
     def wait(self, *, stream: Any = None) -> None:
         """Lets work on `stream` begin when the frame is complete; for frames that were read `ahead`.
 
-        CuPy, numba and PyTorch are told so as they take the frame: PyTorch's current stream waits, and others' legacy
-        default one.
+        Taking the frame does it too: PyTorch's current stream waits, and the legacy default stream of CuPy and
+        numba.
         """
         if not self._stream._writes:
             self._stream._core.wait(self._slot, self.number, _work(stream))

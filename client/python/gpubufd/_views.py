@@ -23,7 +23,7 @@ def _handles(streams: Iterable[Any]) -> Tuple[int, ...]:
 
 
 class View(Mapping[str, Any]):
-    """One version of a name after another, at addresses that stay; made by Client.follow().
+    """Successive versions of a name at the same addresses; made by Client.follow().
 
         view = client.follow("policy")
         weights = view["layers.0.weight"]     # stays valid, with new content, when the view is switched

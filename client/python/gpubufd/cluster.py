@@ -5,9 +5,9 @@
     for place in gpubufd.cluster.where("cols/price"):
         print(place.node, place.bytes)
 
-get() opens these names as any others: the peer fetches the objects of other machines. Each function asks gpubufd-peer
+get() opens these names like any others: the peer fetches the objects of other machines. Each function asks gpubufd-peer
 at the socket of its option --query: `socket`, else $GPUBUFD_PEER_SOCKET, else /run/gpubufd-peer/peer.sock.
-ConnectFailed: no answer came from there within `timeout` seconds. Unavailable: the peer cannot tell now.
+ConnectFailed: no answer within `timeout` seconds. Unavailable: the peer cannot answer now.
 """
 
 from __future__ import annotations

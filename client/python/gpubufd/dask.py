@@ -6,8 +6,8 @@
     ddf = gpubufd.dask.load("sales")       # in this program or another; nothing is read yet
     gpubufd.dask.list()                    # the published collections, and where they are
 
-A task that reads a partition runs on a worker beside the daemon that has it, and maps the partition; Dask moves the
-data that other workers need. With a distributed.Client a collection lies in the daemons of a whole cluster; without
+A task that reads a partition runs on a worker of the same machine, which maps the partition. Dask moves the data that
+other workers need. With a distributed.Client a collection lies in the daemons of a whole cluster; without
 one, in this machine's daemon.
 
 A published collection lies in each daemon under these names: `sales`, the manifest, in JSON; and of each
@@ -322,7 +322,7 @@ def _read_division(value: Any) -> Any:
 def load(name: str, *, client: Any = None) -> Any:
     """The Dask DataFrame, Series or Array that was published under a name. Nothing is read yet.
 
-    A worker beside its daemon opens a partition in place; numbers without nulls lie over the shared memory,
+    A worker on the same machine opens a partition in place; numbers without nulls lie over the shared memory,
     read-only. The partitions stay for as long as the returned collection, or one computed lazily from it, exists, even
     if the name is replaced or deleted. Partitions on a GPU become cuDF frames or CuPy arrays.
 

@@ -3,7 +3,7 @@
     store = gpubufd.zarr.GpubufStore("run-7")            # the objects run-7/zarr.json, run-7/c/0/0, …
     array = zarr.create_array(store, shape=(1000, 1000), chunks=(100, 100), dtype="f4", compressors=None)
 
-Chunks are on the host. A chunk that is written replaces the one before; who reads that one goes on reading it. A store can be
+Chunks are on the host. Writing a chunk replaces it; readers of the old chunk keep it. A store can be
 pickled, and connects in each process. `socket`: None: where connect() looks. Others are those of Client.put(), such as `ttl`.
 """
 

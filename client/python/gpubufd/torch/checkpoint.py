@@ -6,11 +6,11 @@
     dcp.load(state, storage_reader=Reader(client, "run-7"))                                 # version=…, label=…
 
 Each rank puts its tensors as one Bundle, whose name begins with that of the checkpoint; the coordinator publishes the
-name itself last, so that a checkpoint is there as a whole or not at all. A save that fails leaves the former one as it
-was, and its parts go with the next save. `keep` older checkpoints can be loaded, by version or label. Loading reshards
+name itself last, so that a checkpoint exists whole or not at all. A failed save keeps the previous
+checkpoint; the next save deletes its parts. `keep` older checkpoints can be loaded, by version or label. Loading reshards
 as from files: each rank maps the parts that it needs, and copies out of them.
 
-All ranks use one daemon. One trainer at a time saves under a name.
+All ranks use one daemon. Only one trainer may save under a name at once.
 """
 
 from __future__ import annotations
