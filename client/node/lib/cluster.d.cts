@@ -42,7 +42,7 @@ export interface Peer {
   port: number
 }
 
-// Each asks gpubufd-peer of this machine. ConnectError: no peer answers; UnavailableError: it cannot tell now.
+// Each asks gpubufd-peer of this machine. ConnectError: no peer answers; UnavailableError: it cannot answer now.
 
 /**
  * The machines that have the name, this one first. NotFoundError: none has it. `why`: why other machines could not be

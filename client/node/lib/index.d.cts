@@ -45,7 +45,7 @@ export interface RequestOptions {
 /** Which version of a name is meant. Default: the current one. */
 export interface VersionOptions extends RequestOptions {
   version?: number
-  /** The newest version with this label; not beside `version`. */
+  /** The newest version with this label; not together with `version`. */
   label?: string
 }
 
@@ -57,7 +57,7 @@ export interface OpenOptions extends RequestOptions {
   /** The newest version with this label. */
   label?: string
   copy?: boolean
-  /** A live object, for writing, beside others who may; UnsupportedError: it is not live. Default false. */
+  /** A live object, for writing; other writers may be active. UnsupportedError: it is not live. Default false. */
   write?: boolean
 }
 
@@ -75,7 +75,7 @@ export interface CreateOptions extends RequestOptions {
   replace?: boolean
   /** Milliseconds after which it is deleted. */
   ttl?: number
-  /** Its fate when memory is short. Default: the daemon's, 'spill' unless it is a cache. */
+  /** What happens to it when memory is short. Default: the daemon's, 'spill' unless it is a cache. */
   evict?: 'spill' | 'drop' | 'keep'
   /** Once the object is sealed, the kernel keeps everybody from changing it, this program too. Host memory only. */
   final?: boolean
@@ -107,7 +107,7 @@ export interface SealOptions extends RequestOptions {
   nullCounts?: number | number[] | Record<string, number>
   /** A label for this version, in place of the one that create() was given. */
   label?: string
-  /** How many older versions can still be opened, likewise. */
+  /** How many older versions can still be opened, in place of the number that create() was given. */
   keep?: number
 }
 
@@ -169,7 +169,7 @@ export interface ObjectInfo {
   /** Absent: the object is for this machine only. */
   scope?: 'cluster'
   evict: 'spill' | 'drop' | 'keep'
-  /** Its fate when memory is short and nobody holds it. */
+  /** What happens to it when memory is short and no lease holds it. */
   when_short: 'spills' | 'stays' | 'drops'
   /** Time since it was last opened or released; 0 while a session holds it. In answers to stat and list. */
   idle_ms?: number
@@ -276,7 +276,7 @@ export interface Shared<T extends SharedObject = SharedObject> {
   readonly version: number
   /** Which run of the daemon has it. */
   readonly instance: string
-  /** Never set: it tells the compiler which kind of object open() gives. */
+  /** Never set: by it the compiler knows which kind of object open() returns. */
   readonly object?: T
 }
 
@@ -541,7 +541,7 @@ export interface ReadOptions extends RequestOptions {
   waits?: boolean
   /** How many of the newest frames are kept for this reader. Default 0; with `each` 2. */
   lag?: number
-  /** How many frames it may hold at a time. Default 1. */
+  /** How many frames it may hold at once. Default 1. */
   hold?: number
   /**
    * On a GPU: frames before the writer's work has completed them. Let your work wait by frame.wait(). CanceledError of a
@@ -570,7 +570,7 @@ export class StreamWriter<V extends Values = Values> implements Stream {
   [Symbol.asyncDispose] (): Promise<void>
 }
 
-/** The iteration gives each frame back when it goes on, and ends when the stream's writer has ended. Its end closes the reader. */
+/** Each iteration releases the previous frame. The loop ends when the stream's writer has ended, which closes the reader. */
 export class StreamReader<V extends Values = Values> implements Stream, AsyncIterableIterator<ReadableFrame<V>> {
   private constructor ()
   readonly name: string
@@ -619,7 +619,7 @@ export type Load = (name: string, by: WantedBy) => Publishable | undefined | Pro
 export interface ProvideOptions extends PutOptions {
   /** How many names are loaded at the same time. Default 16. */
   concurrency?: number
-  /** Milliseconds after which a load is given up: who waits gets an UnavailableError. Default 300 000. */
+  /** Milliseconds after which a load is abandoned: waiting calls get an UnavailableError. Default 300 000. */
   loadTimeout?: number
 }
 
@@ -640,7 +640,7 @@ export interface Watch extends AsyncIterableIterator<WatchEvent> {
 export interface ClientEvents {
   /** The client has connected for the first time. Only with lazyConnect can a listener hear it. */
   connect: []
-  /** The client has reconnected: watches tell everything again. */
+  /** The client has reconnected: watches report every existing object again. */
   reconnect: []
   /** The connection broke, and no daemon answered within the timeout. The next call reconnects, unless that is turned off. */
   disconnect: [error: GpubufError]
@@ -667,7 +667,7 @@ export class Client extends EventEmitter {
   openMany<T extends AnyObject = AnyObject> (names: readonly string[], options?: OpenManyOptions & { partial?: false }): Promise<T[]>
   openMany<T extends AnyObject = AnyObject> (names: readonly string[], options: OpenManyOptions & { partial: true }): Promise<(T | GpubufError)[]>
 
-  /** Opens a live object as its only writer; `timeout`: milliseconds to wait until all who write it are over. */
+  /** Opens a live object as its only writer; `timeout`: milliseconds to wait for other writers to end. */
   claim<T extends AnyObject = AnyObject> (name: string, options?: RequestOptions & { timeout?: number }): Promise<T>
   /** Shows one version of a name after another at the same addresses; each needs a segment of its own: `own`. */
   follow<T extends AnyObject = AnyObject> (name: string, options?: VersionOptions & { timeout?: number }): Promise<View<T>>
