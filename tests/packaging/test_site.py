@@ -62,4 +62,4 @@ def test_references(pages):
     assert {"gpubufd.Client.put", "gpubufd.connect", "gpubufd.torch.load_file"} <= pages["docs/site/python.html"][1].anchors
     assert {"c.gpubuf_open", "c.gpubuf_seal"} <= pages["docs/site/c.html"][1].anchors
     assert {"client", "gpubufd-dask"} <= pages["docs/site/node.html"][1].anchors
-    assert all(word in (html / "searchindex.js").read_text() for word in ("gpubuf_open", "put_bundle", "cachelease"))
+    assert all(word in (html / "searchindex.js").read_text() for word in ("gpubuf_open", "put_bundle", "connectoptions"))

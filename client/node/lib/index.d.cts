@@ -75,7 +75,7 @@ export interface CreateOptions extends RequestOptions {
   replace?: boolean
   /** Milliseconds after which it is deleted. */
   ttl?: number
-  /** What happens to it when memory is short. Default: the daemon's, 'spill' unless it is a cache. */
+  /** How it is evicted when memory is short. Default: the daemon's, 'spill' unless it is a cache. */
   evict?: 'spill' | 'drop' | 'keep'
   /** Once the object is sealed, the kernel keeps everybody from changing it, this program too. Host memory only. */
   final?: boolean
@@ -169,7 +169,7 @@ export interface ObjectInfo {
   /** Absent: the object is for this machine only. */
   scope?: 'cluster'
   evict: 'spill' | 'drop' | 'keep'
-  /** What happens to it when memory is short and no lease holds it. */
+  /** How it is evicted when memory is short and no lease holds it. */
   when_short: 'spills' | 'stays' | 'drops'
   /** Time since it was last opened or released; 0 while a session holds it. In answers to stat and list. */
   idle_ms?: number
