@@ -54,6 +54,32 @@ def test_words(tmp_path):
     assert lint(path) == []
 
 
+WORDS = "W" + " ".join(["ord"] + ["word"] * 34)
+
+
+@pytest.mark.parametrize("name", ["page.md", "page.scd"])
+@pytest.mark.parametrize("text,found", [
+    (f"Two {WORDS}.", "36 words, at most 35"), (f"{WORDS}.", ""), (f"{WORDS}. {WORDS}.", ""), (f"{WORDS} (an {WORDS}).", ""),
+    (f"| a | b |\n|---|---|\n| Two {WORDS} | c |", "36 words, at most 35"), ("It goes on.", "continues"), ("Nothing leaves in vain.", "say what fails"),
+    ("It fails. Likewise.", "say it again, or make a table")], ids=range(8))
+def test_documents(tmp_path, name, text, found):
+    """Long sentences and private words, which comments of source may have."""
+    path = tmp_path / name
+    path.write_text(f"# A page\n\n{text}\n", encoding="utf-8")
+    said = lint(path)
+    assert len(said) == bool(found) and found in "".join(said), said
+    path = tmp_path / "source.c"
+    path.write_text(f"/* {text} */\n", encoding="utf-8")
+    assert not any("words" in line or "continues" in line for line in lint(path))
+
+
+def test_code_and_names_are_no_words(tmp_path):
+    code, names = " ".join(["`two words`"] * 40), " ".join(["_a_name_", "*other*"] * 20)
+    (tmp_path / "code.md").write_text(f"It has {code}.\n", encoding="utf-8")
+    (tmp_path / "names.scd").write_text(f"It has {names}.\n", encoding="utf-8")
+    assert lint(tmp_path / "code.md") == lint(tmp_path / "names.scd") == []
+
+
 def test_wide_lines_of_c(tmp_path):
     path = tmp_path / "wide.c"
     path.write_text(f"int {'a' * 100};\n", encoding="utf-8")
