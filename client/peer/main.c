@@ -150,7 +150,7 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
     name_means(peer, info->name, sealed ? info->version : 0);
     if (sealed)
         adopt_copy(peer, info);
-    gb_peer_publisher_told(peer->publisher, info, sealed && gb_peer_described_publishes(info));
+    gb_peer_publisher_on_object(peer->publisher, info, sealed && gb_peer_described_publishes(info));
 }
 
 static void on_lost(void *user)

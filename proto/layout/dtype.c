@@ -116,7 +116,7 @@ struct cursor {
     const char *at, *end;
 };
 
-static bool take(struct cursor *cursor, const char *text)
+static bool consume(struct cursor *cursor, const char *text)
 {
     size_t length = strlen(text);
 
@@ -153,9 +153,9 @@ static bool take_decimal(struct cursor *cursor, struct gb_dtype *dtype)
 {
     uint32_t precision, scale;
 
-    if (!take_number(cursor, 38, &precision) || precision == 0 || !take(cursor, ","))
+    if (!take_number(cursor, 38, &precision) || precision == 0 || !consume(cursor, ","))
         return false;
-    bool negative = take(cursor, "-");
+    bool negative = consume(cursor, "-");
     if (!take_number(cursor, 38, &scale) || (negative && scale == 0))
         return false;
     dtype->precision = (uint8_t)precision;
@@ -184,7 +184,7 @@ static bool unit_allowed(enum gb_type type, enum gb_unit unit)
 static bool take_unit(struct cursor *cursor, struct gb_dtype *dtype)
 {
     for (unsigned unit = GB_UNIT_S; unit <= GB_UNIT_NS; unit++) {
-        if (take(cursor, unit_names[unit])) {
+        if (consume(cursor, unit_names[unit])) {
             dtype->unit = (enum gb_unit)unit;
             return unit_allowed(dtype->type, dtype->unit);
         }
@@ -232,19 +232,19 @@ static bool take_parameters(struct cursor *cursor, struct gb_dtype *dtype)
     switch (dtype->type) {
     case GB_TYPE_FIXED_BINARY:
     case GB_TYPE_FIXED_LIST:
-        return take(cursor, "(") && take_size(cursor, dtype) && take(cursor, ")");
+        return consume(cursor, "(") && take_size(cursor, dtype) && consume(cursor, ")");
     case GB_TYPE_DECIMAL128:
-        return take(cursor, "(") && take_decimal(cursor, dtype) && take(cursor, ")");
+        return consume(cursor, "(") && take_decimal(cursor, dtype) && consume(cursor, ")");
     case GB_TYPE_TIME32:
     case GB_TYPE_TIME64:
     case GB_TYPE_DURATION:
-        return take(cursor, "[") && take_unit(cursor, dtype) && take(cursor, "]");
+        return consume(cursor, "[") && take_unit(cursor, dtype) && consume(cursor, "]");
     case GB_TYPE_TIMESTAMP:
-        if (!take(cursor, "[") || !take_unit(cursor, dtype))
+        if (!consume(cursor, "[") || !take_unit(cursor, dtype))
             return false;
-        if (take(cursor, ",") && !take_zone(cursor, dtype))
+        if (consume(cursor, ",") && !take_zone(cursor, dtype))
             return false;
-        return take(cursor, "]");
+        return consume(cursor, "]");
     default:
         return true;
     }
@@ -364,7 +364,7 @@ static bool take_arrow_parameters(struct cursor *cursor, struct gb_dtype *dtype)
     case GB_TYPE_DECIMAL128:
         if (!take_decimal(cursor, dtype))
             return false;
-        take(cursor, ",128"); /* the width may be said */
+        consume(cursor, ",128"); /* the width may be said */
         return true;
     case GB_TYPE_TIME32:
     case GB_TYPE_TIME64:
@@ -380,7 +380,7 @@ static bool take_arrow_parameters(struct cursor *cursor, struct gb_dtype *dtype)
             return false;
         if (dtype->type != GB_TYPE_TIMESTAMP)
             return true;
-        return take(cursor, ":") && (at_end(cursor) || take_zone(cursor, dtype));
+        return consume(cursor, ":") && (at_end(cursor) || take_zone(cursor, dtype));
     default:
         return true;
     }
@@ -392,7 +392,7 @@ bool gb_dtype_from_arrow(const char *format, struct gb_dtype *dtype)
         struct gb_dtype parsed = {.type = (enum gb_type)i};
         struct cursor cursor = {format, format + strlen(format)};
 
-        if (types[i].arrow && take(&cursor, types[i].arrow) &&
+        if (types[i].arrow && consume(&cursor, types[i].arrow) &&
             take_arrow_parameters(&cursor, &parsed) && at_end(&cursor)) {
             *dtype = parsed;
             return true;
@@ -431,7 +431,7 @@ static bool take_numpy_parameters(struct cursor *cursor, struct gb_dtype *dtype)
         return take_size(cursor, dtype);
     case GB_TYPE_TIMESTAMP:
     case GB_TYPE_DURATION:
-        return take(cursor, "[") && take_unit(cursor, dtype) && take(cursor, "]");
+        return consume(cursor, "[") && take_unit(cursor, dtype) && consume(cursor, "]");
     default:
         return true;
     }
@@ -448,7 +448,7 @@ bool gb_dtype_from_numpy(const char *typestr, size_t length, struct gb_dtype *dt
         if (!numpy ||
             (typestr[0] == '|' ? numpy[0] != '|' : typestr[0] != '<' && typestr[0] != '='))
             continue;
-        if (take(&cursor, numpy + 1) && take_numpy_parameters(&cursor, &parsed) &&
+        if (consume(&cursor, numpy + 1) && take_numpy_parameters(&cursor, &parsed) &&
             at_end(&cursor)) {
             *dtype = parsed;
             return true;

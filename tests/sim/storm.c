@@ -157,7 +157,7 @@ static void take(struct gpubuf_client *machine, const char *key, const char *val
     struct gb_peer_entry *changed = NULL;
 
     told.value_length = value ? strlen(value) : 0;
-    if (gb_peer_view_take(&machine->view, &told, &changed) < 0)
+    if (gb_peer_view_apply(&machine->view, &told, &changed) < 0)
         abort();
     if (changed)
         gb_peer_view_tidy(&machine->view, changed);

@@ -14,7 +14,7 @@ static struct gb_peer_entry *take_raw(struct gb_peer_view *view, const char *key
                                    .lease = lease};
     struct gb_peer_entry *changed;
 
-    assert_int_equal(gb_peer_view_take(view, &one, &changed), 0);
+    assert_int_equal(gb_peer_view_apply(view, &one, &changed), 0);
     return changed;
 }
 

@@ -20,8 +20,8 @@
 
 /* ---- telling ---- */
 
-static void tell(struct gb_gateway_feed *feed, struct gb_gateway_told *told, const char *topic,
-                 size_t topic_length, const char *public_topic)
+static void publish_event(struct gb_gateway_feed *feed, struct gb_gateway_told *told,
+                          const char *topic, size_t topic_length, const char *public_topic)
 {
     /* Memory is out: the gap in the numbers shows the loss. */
     if (!told->text[0] || !told->text[1] || !topic) {
@@ -36,12 +36,12 @@ static void tell(struct gb_gateway_feed *feed, struct gb_gateway_told *told, con
 }
 
 /* Tells all readers the same. */
-static void tell_all(struct gb_gateway_feed *feed, struct gb_writer *writer,
-                     struct gb_gateway_told *told, const char *topic)
+static void publish_to_all(struct gb_gateway_feed *feed, struct gb_writer *writer,
+                           struct gb_gateway_told *told, const char *topic)
 {
     told->text[0] = told->text[1] = gb_writer_take(writer, &told->length[0]);
     told->length[1] = told->length[0];
-    tell(feed, told, topic, strlen(topic), topic);
+    publish_event(feed, told, topic, strlen(topic), topic);
 }
 
 /* The daemon did not tell the events up to `seq`, which concern objects that the gateway may not
@@ -58,7 +58,7 @@ static void tell_hidden(struct gb_gateway_feed *feed, uint64_t seq)
                     "{\"seq\":%" PRIu64 ",\"count\":%" PRIu64 ",\"time_ms\":%" PRIi64
                     ",\"kind\":\"private\",\"private\":true}",
                     seq, seq - feed->seq, gb_gateway_wall_ms());
-    tell_all(feed, &writer, &told, "private ");
+    publish_to_all(feed, &writer, &told, "private ");
     feed->seq = seq;
 }
 
@@ -129,7 +129,7 @@ static void tell_event(struct gb_gateway_feed *feed, const struct event *event,
     gb_write_format(&topic, "%s ", event->kind.text);
     snprintf(kind, sizeof(kind), "%s ", event->kind.text);
     gb_write(&topic, object->name.text, object->name.length);
-    tell(feed, &told, topic.failed ? NULL : topic.data, topic.length, same ? NULL : kind);
+    publish_event(feed, &told, topic.failed ? NULL : topic.data, topic.length, same ? NULL : kind);
     gb_writer_end(&topic);
     feed->seq = event->seq;
     feed->counting = true;
@@ -177,7 +177,7 @@ static void tell_stats(struct gb_gateway_feed *feed, const struct gb_gateway_sta
 
     gb_writer_init(&writer, 0);
     gb_gateway_stats_write(&writer, stats);
-    tell_all(feed, &writer, &told, "stats ");
+    publish_to_all(feed, &writer, &told, "stats ");
 }
 
 struct device {

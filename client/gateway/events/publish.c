@@ -144,7 +144,7 @@ static bool has_stalled(struct outlet *outlet, struct subscriber *one, uint64_t 
     return false;
 }
 
-static void look_at(struct gb_gateway_publish *publish, uint32_t id, uint64_t taken)
+static void check_pipe(struct gb_gateway_publish *publish, uint32_t id, uint64_t taken)
 {
     struct outlet *stalled = NULL;
 
@@ -174,7 +174,7 @@ static void end_stalled(struct gb_gateway_publish *publish)
         nng_stat *id = nng_stat_find(stat, "id"), *taken = nng_stat_find(stat, "tx_msgs");
 
         if (strcmp(nng_stat_name(stat), "pipe") == 0 && id && taken)
-            look_at(publish, (uint32_t)nng_stat_value(id), nng_stat_value(taken));
+            check_pipe(publish, (uint32_t)nng_stat_value(id), nng_stat_value(taken));
     }
     nng_stats_free(all);
 }

@@ -131,7 +131,7 @@ bool gb_gateway_ring_sleep(struct gb_gateway_ring *ring, unsigned ms)
     return gb_gateway_ring_wait(ring, UINT64_MAX, ms);
 }
 
-uint64_t gb_gateway_ring_take(struct gb_gateway_ring *ring, uint64_t *place,
+uint64_t gb_gateway_ring_read(struct gb_gateway_ring *ring, uint64_t *place,
                               bool (*each)(void *arg, const struct gb_gateway_told *told),
                               void *arg)
 {

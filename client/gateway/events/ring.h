@@ -67,7 +67,7 @@ bool gb_gateway_ring_sleep(struct gb_gateway_ring *ring, unsigned ms);
  * Calls `each` for the events from *place on, until it returns false, and moves *place on. The ring
  * is locked meanwhile. Returns the number of events that were lost before.
  */
-uint64_t gb_gateway_ring_take(struct gb_gateway_ring *ring, uint64_t *place,
+uint64_t gb_gateway_ring_read(struct gb_gateway_ring *ring, uint64_t *place,
                               bool (*each)(void *arg, const struct gb_gateway_told *told),
                               void *arg);
 

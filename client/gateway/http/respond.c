@@ -521,7 +521,7 @@ static bool gather(struct stream *stream)
     stream->sent = stream->gathered = 0;
     if (!gb_gateway_ring_wait(ring, stream->place, (unsigned)gb_gateway_deadline_ms(BREATH_MS)))
         return false;
-    lost = gb_gateway_ring_take(ring, &stream->place, add_told, stream);
+    lost = gb_gateway_ring_read(ring, &stream->place, add_told, stream);
     atomic_fetch_add(&stream->http->lost, lost);
     if (stream->gathered > 0)
         gb_write_format(&stream->writer, "]\nid: %" PRIu64 "\n\n", stream->last);

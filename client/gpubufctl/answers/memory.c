@@ -193,7 +193,7 @@ bool gb_inventory_read_leases(struct gb_inventory *memory, const cJSON *answer)
 
 /* ---- objects ---- */
 
-void gb_inventory_take_objects(struct gb_inventory *memory, struct gb_inventory *from)
+void gb_inventory_move_objects(struct gb_inventory *memory, struct gb_inventory *from)
 {
     cJSON_Delete(memory->objects);
     memory->objects = from->objects;

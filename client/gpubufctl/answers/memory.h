@@ -72,7 +72,7 @@ bool gb_inventory_read_page(struct gb_inventory *memory, cJSON *page, enum gb_in
 void gb_inventory_sort(struct gb_inventory *memory, enum gb_inventory_order order, size_t keep);
 
 /* Moves the objects that `from` has to *memory. */
-void gb_inventory_take_objects(struct gb_inventory *memory, struct gb_inventory *from);
+void gb_inventory_move_objects(struct gb_inventory *memory, struct gb_inventory *from);
 
 /* As JSON for programs, each list cut to `most` entries; to be deleted with cJSON_Delete. */
 cJSON *gb_inventory_json(const struct gb_inventory *memory, size_t most);

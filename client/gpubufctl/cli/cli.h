@@ -77,8 +77,8 @@ void gb_cli_check(const struct gb_cli *cli, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* The same of an error. */
-_Noreturn void gb_cli_tell(const struct gb_cli *cli, const struct gb_error *error,
-                           const char *format, ...) __attribute__((format(printf, 3, 4)));
+_Noreturn void gb_cli_fail_with(const struct gb_cli *cli, const struct gb_error *error,
+                                const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Tells an error like that, and goes on; the status becomes cli->worst, unless one is already, or
    if there is no daemon any more. */

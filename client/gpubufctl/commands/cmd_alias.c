@@ -58,6 +58,6 @@ void gb_cmd_alias(struct gb_cli *cli, struct gb_cli_args *args)
     gb_cli_check(cli, gpubuf_alias(cli->client, name, of, &options), "cannot name %s after %s",
                  name, of);
     if (cli->json)
-        gb_cjson_tell("{'name':%s,'of':%s}", name, of);
+        gb_cjson_print_pattern("{'name':%s,'of':%s}", name, of);
     free(columns);
 }

@@ -41,7 +41,8 @@ static void print_made(const struct gb_cli *cli, const char *name, struct gpubuf
     struct gb_writer text;
 
     if (cli->json) {
-        gb_cjson_tell("{'name':%s,'version':%" PRIu64 "}", name, gpubuf_object_version(object));
+        gb_cjson_print_pattern("{'name':%s,'version':%" PRIu64 "}", name,
+                               gpubuf_object_version(object));
         return;
     }
     gb_writer_init(&text, 0);

@@ -73,11 +73,11 @@ void gb_cmd_doctor(struct gb_cli *cli, struct gb_cli_args *args)
     struct gb_doctor doctor = {.cli = cli};
     bool healthy = true;
 
-    gb_doctor_look_at_socket(&doctor);
-    gb_doctor_look_at_versions(&doctor);
-    gb_doctor_look_at_memory(&doctor);
-    gb_doctor_look_at_driver(&doctor);
-    gb_doctor_look_at_system(&doctor);
+    gb_doctor_check_socket(&doctor);
+    gb_doctor_check_versions(&doctor);
+    gb_doctor_check_memory(&doctor);
+    gb_doctor_check_driver(&doctor);
+    gb_doctor_check_system(&doctor);
     for (size_t i = 0; i < doctor.count; i++)
         healthy &= doctor.findings[i].health != GB_HEALTH_FAIL;
     cli->worst = healthy ? GB_STATUS_OK : GB_STATUS_FAILED;

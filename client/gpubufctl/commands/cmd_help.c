@@ -109,5 +109,5 @@ void gb_cli_print_version(const struct gb_cli *cli)
     if (!cli->json)
         printf("gpubufctl %s\n", gpubuf_version());
     else
-        gb_cjson_tell("{'version':%s}", gpubuf_version());
+        gb_cjson_print_pattern("{'version':%s}", gpubuf_version());
 }

@@ -54,7 +54,7 @@ static void print_answer(const struct gb_cli *cli, const char *text)
     const char *server = gb_cjson_string_of(stats, "server", "a daemon");
 
     if (cli->json) {
-        gb_cjson_tell("{'server':%s}", server);
+        gb_cjson_print_pattern("{'server':%s}", server);
     } else {
         struct gb_writer clean;
         gb_writer_init(&clean, 0);

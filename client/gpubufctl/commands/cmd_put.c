@@ -159,7 +159,7 @@ static void print_outcome(const struct gb_put *put)
     uint64_t version = gpubuf_object_version(object);
 
     if (put->cli->json) {
-        gb_cjson_tell("{'name':%s,'version':%" PRIu64 "}", put->name, version);
+        gb_cjson_print_pattern("{'name':%s,'version':%" PRIu64 "}", put->name, version);
         return;
     }
     struct gb_writer text;

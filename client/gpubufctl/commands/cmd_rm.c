@@ -87,7 +87,7 @@ static int do_restore(struct gpubuf_client *client, const struct act *act, const
 
 /* Notes the outcome for one name. With `may_be_missing` a name that does not exist any more is no
    failure. */
-static void settle(struct act *act, const char *name, int code, bool may_be_missing)
+static void note_outcome(struct act *act, const char *name, int code, bool may_be_missing)
 {
     if (code == 0)
         cJSON_AddItemToArray(act->names, cJSON_CreateString(name));
@@ -109,7 +109,7 @@ static bool act_on_found(struct act *act, const char *text, bool pattern)
     GB_CJSON_EACH(object, objects) {
         const char *name = gb_cjson_string_of(object, "name", "");
         if (act->cli->worst != GB_STATUS_NO_DAEMON)
-            settle(act, name, act->on(act->cli->client, act, name), true);
+            note_outcome(act, name, act->on(act->cli->client, act, name), true);
     }
     cJSON_Delete(objects);
     if (pattern && any && act->on == do_remove && !act->cli->json)
@@ -125,7 +125,7 @@ static void act_on_name(struct act *act, const char *name)
 
     if (act->version || act->label || (code != GPUBUF_E_NOT_FOUND && code != GPUBUF_E_INVALID) ||
         !gb_names_is_pattern(name)) {
-        settle(act, name, code, act->may_be_missing);
+        note_outcome(act, name, code, act->may_be_missing);
     } else if (!act_on_found(act, name, true) && !act->may_be_missing) {
         char *text = gb_text(GB_NAMES_NONE, name);
         gb_cli_say("failed", text);
@@ -149,7 +149,7 @@ static void act_on_tree(struct act *act, const char *name)
         (void)snprintf(text, sizeof(text), "%.*s/", (int)length, name);
         any = act_on_found(act, text, false);
     }
-    settle(act, name, code, any || act->may_be_missing);
+    note_outcome(act, name, code, any || act->may_be_missing);
 }
 
 /* Reads --version and --label. */

@@ -40,7 +40,7 @@ void gb_cmd_stop(struct gb_cli *cli, struct gb_cli_args *args)
                     STOP_MS / 1000);
     close(fd);
     if (cli->json)
-        gb_cjson_tell("{'pid':%d}", pid);
+        gb_cjson_print_pattern("{'pid':%d}", pid);
     else
         printf("the daemon at %s has ended\n", place.path);
 }

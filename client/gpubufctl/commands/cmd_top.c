@@ -143,7 +143,7 @@ static void refresh(struct top *top)
     bool lists = gb_term_clock_ms() >= top->list_ms, read = read_figures(top, &now);
 
     if (read && !lists)
-        gb_inventory_take_objects(&now, &top->shown);
+        gb_inventory_move_objects(&now, &top->shown);
     if (read && (!lists || list_objects(top, &now))) {
         gb_inventory_end(&top->shown);
         top->shown = now;

@@ -146,7 +146,7 @@ static _Noreturn void tell_failure(const struct gb_cli *cli, const cJSON *answer
         gb_cli_fail(GB_STATUS_FAILED, "%s: %s", what, message);
     struct gb_error error;
     (void)gb_fail(&error, code, "%s", message);
-    gb_cli_tell(cli, &error, "%s", what);
+    gb_cli_fail_with(cli, &error, "%s", what);
 }
 
 cJSON *gb_python_run(const struct gb_cli *cli, cJSON *request, const char *what)

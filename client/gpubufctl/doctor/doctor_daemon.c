@@ -91,7 +91,7 @@ static void tell_peer(struct gb_doctor *doctor, const struct gb_daemon_place *pl
                          user.text);
 }
 
-void gb_doctor_look_at_socket(struct gb_doctor *doctor)
+void gb_doctor_check_socket(struct gb_doctor *doctor)
 {
     struct gpubuf_connect_options options = {
         .size = sizeof(options), .client_name = "gpubufctl", .resume_ms = GPUBUF_NO_RESUME};
@@ -132,7 +132,7 @@ static cJSON *call(struct gb_doctor *doctor, const char *method)
     return answer;
 }
 
-static void look_at_version(struct gb_doctor *doctor, const char *server)
+static void check_version(struct gb_doctor *doctor, const char *server)
 {
     char own[64];
 
@@ -147,8 +147,8 @@ static void look_at_version(struct gb_doctor *doctor, const char *server)
                          "restart the daemon after an upgrade");
 }
 
-static void look_at_stock(struct gb_doctor *doctor, const cJSON *descriptors, const char *name,
-                          const char *what, const char *advice)
+static void check_stock(struct gb_doctor *doctor, const cJSON *descriptors, const char *name,
+                        const char *what, const char *advice)
 {
     const cJSON *stock = gb_cjson_member(descriptors, name);
     int64_t used = gb_cjson_int_of(stock, "used", 0), most = gb_cjson_int_of(stock, "most", 0);
@@ -163,7 +163,7 @@ static void look_at_stock(struct gb_doctor *doctor, const cJSON *descriptors, co
 }
 
 /* Each session and each segment takes descriptors, and so do messages on their way. */
-static void look_at_descriptors(struct gb_doctor *doctor, const cJSON *stats)
+static void check_descriptors(struct gb_doctor *doctor, const cJSON *stats)
 {
     const cJSON *descriptors = gb_cjson_member(stats, "descriptors");
     int64_t limit = gb_cjson_int_of(descriptors, "limit", 0);
@@ -177,12 +177,12 @@ static void look_at_descriptors(struct gb_doctor *doctor, const cJSON *stats)
                          "it is started",
                          FEW_DESCRIPTORS);
     }
-    look_at_stock(doctor, descriptors, "open", "that the daemon may open for users are open",
-                  "end sessions, delete objects, or raise LimitNOFILE=");
-    look_at_stock(doctor, descriptors, "kept", "that the service manager keeps for it are kept",
-                  "delete objects, or raise FileDescriptorStoreMax=");
-    look_at_stock(doctor, descriptors, "in_flight", "that may be on their way to clients are",
-                  "some clients do not read what they are sent");
+    check_stock(doctor, descriptors, "open", "that the daemon may open for users are open",
+                "end sessions, delete objects, or raise LimitNOFILE=");
+    check_stock(doctor, descriptors, "kept", "that the service manager keeps for it are kept",
+                "delete objects, or raise FileDescriptorStoreMax=");
+    check_stock(doctor, descriptors, "in_flight", "that may be on their way to clients are",
+                "some clients do not read what they are sent");
     if (strcmp(gb_cjson_string_of(stats, "handover", ""), "lost") != 0)
         return;
     gb_doctor_find(doctor, GB_HEALTH_WARN, "survival",
@@ -193,7 +193,7 @@ static void look_at_descriptors(struct gb_doctor *doctor, const cJSON *stats)
                 "with its supervisor again");
 }
 
-void gb_doctor_look_at_versions(struct gb_doctor *doctor)
+void gb_doctor_check_versions(struct gb_doctor *doctor)
 {
     bool same = strcmp(gpubuf_version(), GPUBUF_VERSION) == 0;
 
@@ -210,10 +210,9 @@ void gb_doctor_look_at_versions(struct gb_doctor *doctor)
     if (leases)
         (void)gb_inventory_read_leases(&doctor->memory, leases);
     if (doctor->has_memory)
-        look_at_version(doctor,
-                        gb_cjson_string_of(stats, "server", "of a version it does not tell"));
+        check_version(doctor, gb_cjson_string_of(stats, "server", "of a version it does not tell"));
     if (doctor->has_memory)
-        look_at_descriptors(doctor, stats);
+        check_descriptors(doctor, stats);
     cJSON_Delete(stats);
     cJSON_Delete(leases);
 }
@@ -252,7 +251,7 @@ static bool tiers_refuse(const struct gb_doctor *doctor, const struct gb_invento
            device->free + device->evictable < (device->used + device->spilled_bytes) / objects;
 }
 
-static void look_at_room(struct gb_doctor *doctor, const struct gb_inventory_place *device)
+static void check_room(struct gb_doctor *doctor, const struct gb_inventory_place *device)
 {
     uint64_t available = device->free + device->retained + device->evictable;
     const cJSON *most = who_has_most(&doctor->memory, "holds");
@@ -284,7 +283,7 @@ static void look_at_room(struct gb_doctor *doctor, const struct gb_inventory_pla
         gb_doctor_advise(doctor, "gpubufctl top shows what is there");
 }
 
-static void look_at_mappings(struct gb_doctor *doctor, const struct gb_inventory_place *device)
+static void check_mappings(struct gb_doctor *doctor, const struct gb_inventory_place *device)
 {
     const cJSON *most = who_has_most(&doctor->memory, "pins");
     char session[384];
@@ -303,7 +302,7 @@ static void look_at_mappings(struct gb_doctor *doctor, const struct gb_inventory
                          gb_size((uint64_t)gb_cjson_int_of(most, "pins", 0)).text);
 }
 
-static void look_at_device(struct gb_doctor *doctor, const struct gb_inventory_place *device)
+static void check_device(struct gb_doctor *doctor, const struct gb_inventory_place *device)
 {
     uint64_t sum = device->free + device->used + device->retained + device->pinned_by_clients;
 
@@ -314,8 +313,8 @@ static void look_at_device(struct gb_doctor *doctor, const struct gb_inventory_p
                        device->name, sum, device->capacity);
         gb_doctor_advise(doctor, "that is a defect: please report it, with gpubufctl stats --json");
     }
-    look_at_room(doctor, device);
-    look_at_mappings(doctor, device);
+    check_room(doctor, device);
+    check_mappings(doctor, device);
 }
 
 /* Without capacity it was unusable when the daemon started; else the last write failed. */
@@ -334,7 +333,7 @@ static void tell_fault(struct gb_doctor *doctor, const struct gb_inventory_place
                            "are meanwhile, and the daemon tries again");
 }
 
-static void look_at_tier(struct gb_doctor *doctor, const struct gb_inventory_place *tier)
+static void check_tier(struct gb_doctor *doctor, const struct gb_inventory_place *tier)
 {
     uint64_t stays = tier->used - (tier->clean < tier->used ? tier->clean : tier->used);
     bool full = stays > tier->capacity / 10 * 9;
@@ -353,14 +352,14 @@ static void look_at_tier(struct gb_doctor *doctor, const struct gb_inventory_pla
                                  "(gpubufd --tier), or delete what is not needed");
 }
 
-void gb_doctor_look_at_memory(struct gb_doctor *doctor)
+void gb_doctor_check_memory(struct gb_doctor *doctor)
 {
     for (size_t i = 0; doctor->has_memory && i < doctor->memory.place_count; i++) {
         const struct gb_inventory_place *place = &doctor->memory.places[i];
 
         if (place->is_tier)
-            look_at_tier(doctor, place);
+            check_tier(doctor, place);
         else
-            look_at_device(doctor, place);
+            check_device(doctor, place);
     }
 }

@@ -4,8 +4,8 @@
 
 #include "client/gpubufctl/doctor/doctor.h"
 
-void gb_doctor_look_at_socket(struct gb_doctor *doctor); /* and connects */
-void gb_doctor_look_at_versions(struct gb_doctor *doctor);
-void gb_doctor_look_at_memory(struct gb_doctor *doctor);
+void gb_doctor_check_socket(struct gb_doctor *doctor); /* and connects */
+void gb_doctor_check_versions(struct gb_doctor *doctor);
+void gb_doctor_check_memory(struct gb_doctor *doctor);
 
 #endif

@@ -41,7 +41,7 @@ static int attribute(const struct gb_cuda *cuda, CUdevice_attribute which, CUdev
     return cuda->cuDeviceGetAttribute(&value, which, device) == CUDA_SUCCESS ? value : 0;
 }
 
-static void look_at_gpu(struct gb_doctor *doctor, const struct gb_cuda *cuda, int ordinal)
+static void check_gpu(struct gb_doctor *doctor, const struct gb_cuda *cuda, int ordinal)
 {
     char id[GB_CUDA_ID_BYTES] = "", name[128] = "";
     CUdevice device;
@@ -86,7 +86,7 @@ static void tell_no_gpus(struct gb_doctor *doctor, const char *cause)
         gb_doctor_advise(doctor, "nvidia-smi says whether the driver is loaded and sees them");
 }
 
-void gb_doctor_look_at_driver(struct gb_doctor *doctor)
+void gb_doctor_check_driver(struct gb_doctor *doctor)
 {
     const struct gb_cuda *cuda;
     struct gb_error error;
@@ -114,7 +114,7 @@ void gb_doctor_look_at_driver(struct gb_doctor *doctor)
                    gb_driver_names[cuda->driver].name, cuda->driver_version / 1000,
                    cuda->driver_version % 1000 / 10, count, count == 1 ? "" : "s");
     for (int i = 0; i < count; i++)
-        look_at_gpu(doctor, cuda, i);
+        check_gpu(doctor, cuda, i);
 }
 
 /* ---- limits ---- */
@@ -142,7 +142,7 @@ static uint64_t limit_of(pid_t pid, const char *name)
     return value;
 }
 
-static void look_at_files(struct gb_doctor *doctor)
+static void check_files(struct gb_doctor *doctor)
 {
     struct rlimit limit;
 
@@ -165,7 +165,7 @@ static void look_at_files(struct gb_doctor *doctor)
                                  "LimitNOFILE= of its unit, or ulimit -n");
 }
 
-static void look_at_locked_memory(struct gb_doctor *doctor)
+static void check_locked_memory(struct gb_doctor *doctor)
 {
     struct rlimit limit;
     char text[GB_FORMAT_MAX] = "as much memory as it likes";
@@ -178,7 +178,7 @@ static void look_at_locked_memory(struct gb_doctor *doctor)
     gb_doctor_find(doctor, GB_HEALTH_OK, "limits", "this process may lock %s", text);
 }
 
-static void look_at_memfd(struct gb_doctor *doctor)
+static void check_memfd(struct gb_doctor *doctor)
 {
     int fd = memfd_create("gpubufctl-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     bool sealed = fd >= 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0;
@@ -195,7 +195,7 @@ static void look_at_memfd(struct gb_doctor *doctor)
 }
 
 /* A reader's descriptor is the daemon's own, opened anew through /proc. */
-static void look_at_proc(struct gb_doctor *doctor)
+static void check_proc(struct gb_doctor *doctor)
 {
     if (access("/proc/self/fd", R_OK | X_OK) == 0) {
         gb_doctor_find(doctor, GB_HEALTH_OK, "system", "/proc is mounted");
@@ -206,7 +206,7 @@ static void look_at_proc(struct gb_doctor *doctor)
                              "proc /proc");
 }
 
-static void look_at_kernel(struct gb_doctor *doctor)
+static void check_kernel(struct gb_doctor *doctor)
 {
     struct utsname system;
     int major = 0, minor = 0;
@@ -225,7 +225,7 @@ static void look_at_kernel(struct gb_doctor *doctor)
 }
 
 /* The host memory that devices and tiers may take, against what there is. */
-static void look_at_host_memory(struct gb_doctor *doctor)
+static void check_host_memory(struct gb_doctor *doctor)
 {
     uint64_t wanted = 0;
     uint64_t total = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -244,12 +244,12 @@ static void look_at_host_memory(struct gb_doctor *doctor)
                                  "may have to end processes");
 }
 
-void gb_doctor_look_at_system(struct gb_doctor *doctor)
+void gb_doctor_check_system(struct gb_doctor *doctor)
 {
-    look_at_files(doctor);
-    look_at_locked_memory(doctor);
-    look_at_memfd(doctor);
-    look_at_proc(doctor);
-    look_at_kernel(doctor);
-    look_at_host_memory(doctor);
+    check_files(doctor);
+    check_locked_memory(doctor);
+    check_memfd(doctor);
+    check_proc(doctor);
+    check_kernel(doctor);
+    check_host_memory(doctor);
 }

@@ -4,7 +4,7 @@
 
 #include "client/gpubufctl/doctor/doctor.h"
 
-void gb_doctor_look_at_driver(struct gb_doctor *doctor);
-void gb_doctor_look_at_system(struct gb_doctor *doctor);
+void gb_doctor_check_driver(struct gb_doctor *doctor);
+void gb_doctor_check_system(struct gb_doctor *doctor);
 
 #endif

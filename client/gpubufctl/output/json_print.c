@@ -135,7 +135,7 @@ cJSON *gb_cjson(const char *pattern, ...)
     return value;
 }
 
-void gb_cjson_tell(const char *pattern, ...)
+void gb_cjson_print_pattern(const char *pattern, ...)
 {
     va_list arguments;
 

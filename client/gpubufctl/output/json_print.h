@@ -27,9 +27,9 @@ cJSON *gb_cjson_parse(const char *text);
 /* The text of a value to send, to be freed with free(). */
 char *gb_cjson_text(const cJSON *value);
 
-/* A value by a pattern (gb_write_pattern). gb_cjson_tell prints it, indented. */
+/* A value by a pattern (gb_write_pattern). gb_cjson_print_pattern prints it, indented. */
 cJSON *gb_cjson(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
-void gb_cjson_tell(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
+void gb_cjson_print_pattern(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
 
 static inline cJSON *gb_cjson_member(const cJSON *object, const char *key)
 {

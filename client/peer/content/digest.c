@@ -78,7 +78,7 @@ static void drop(struct gb_peer_digest *digest)
     free(digest);
 }
 
-static void go_on(struct gb_peer_digest *digest);
+static void submit_chunks(struct gb_peer_digest *digest);
 
 static void on_added(uv_work_t *work, int status)
 {
@@ -90,12 +90,12 @@ static void on_added(uv_work_t *work, int status)
         return;
     }
     (void)uv_sem_trywait(&digest->left);
-    go_on(digest);
+    submit_chunks(digest);
     if (!digest->busy)
         digest->moved(digest->user);
 }
 
-static void go_on(struct gb_peer_digest *digest)
+static void submit_chunks(struct gb_peer_digest *digest)
 {
     if (digest->busy || digest->status < 0 || digest->done >= digest->there)
         return;
@@ -128,7 +128,7 @@ struct gb_peer_digest *gb_peer_digest_new(uv_loop_t *loop, const struct gb_peer_
 void gb_peer_digest_move(struct gb_peer_digest *digest, uint64_t chunks)
 {
     digest->there = chunks;
-    go_on(digest);
+    submit_chunks(digest);
 }
 
 int gb_peer_digest_sum(const struct gb_peer_digest *digest, unsigned char sum[GB_PEER_WORD_BYTES],

@@ -32,7 +32,7 @@ struct gb_peer_words {
     struct gb_link queue; /* struct item */
 };
 
-static void go_on(struct gb_peer_words *words);
+static void begin_next(struct gb_peer_words *words);
 
 static void answer(struct item *item, const struct gb_error *error)
 {
@@ -82,11 +82,11 @@ static void on_digest(void *user)
         directory->methods->word(directory, item->name, item->version, &item->word);
         answer(item, NULL);
     }
-    go_on(words);
+    begin_next(words);
 }
 
 /* Begins the next, unless one is under way. */
-static void go_on(struct gb_peer_words *words)
+static void begin_next(struct gb_peer_words *words)
 {
     struct item *item = GB_LIST_FIRST(&words->queue, struct item, queued);
     struct gb_error error;
@@ -154,7 +154,7 @@ void gb_peer_words_want(struct gb_peer_words *words, const struct gb_peer_descri
         directory->methods->word(directory, item->name, item->version, &item->word);
         answer(item, NULL);
     }
-    go_on(words);
+    begin_next(words);
 }
 
 void gb_peer_words_changed(struct gb_peer_words *words, const char *name, uint64_t version)
@@ -167,7 +167,7 @@ void gb_peer_words_changed(struct gb_peer_words *words, const char *name, uint64
     (void)gb_fail(&error, GPUBUF_E_STALE, "version %llu of %s is no more",
                   (unsigned long long)item->version, name);
     end(item, &error);
-    go_on(words);
+    begin_next(words);
 }
 
 void gb_peer_words_forget(struct gb_peer_words *words)

@@ -106,7 +106,7 @@ static bool send_changes(struct gb_peer_batch *batch)
 
 /* Sends the next transaction, if one is due. False: memory is out, and those in batch->sent are
    not sent. */
-static bool go_on(struct gb_peer_batch *batch)
+static bool send_next(struct gb_peer_batch *batch)
 {
     if (!gb_list_empty(&batch->sent) || gb_list_empty(&batch->waiting))
         return true;
@@ -167,9 +167,9 @@ static void on_answered(void *user, int code, struct gb_json value, struct gb_po
         sent = send_changes(batch);
     } else {
         end_sent(batch, code, value, pool, error);
-        sent = go_on(batch);
+        sent = send_next(batch);
     }
-    for (; !sent; sent = go_on(batch))
+    for (; !sent; sent = send_next(batch))
         end_sent(batch, gb_fail_memory(&memory), (struct gb_json){0}, pool, &memory);
 }
 
@@ -207,7 +207,7 @@ struct gb_peer_change *gb_peer_batch_add(struct gb_peer_batch *batch, const char
         return NULL;
     }
     gb_list_append(&batch->waiting, &change->link);
-    if (go_on(batch))
+    if (send_next(batch))
         return change;
     change_free(change); /* it alone was to be sent: others would have been before */
     return NULL;

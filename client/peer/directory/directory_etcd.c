@@ -254,7 +254,7 @@ static bool find_take(struct op *op, int code, struct gb_json value, struct gb_p
     }
     kv = gb_peer_member_found(value);
     if (kv.text)
-        gb_peer_member_take_kv(&op->directory->member, kv, false, pool);
+        gb_peer_member_apply_kv(&op->directory->member, kv, false, pool);
     return true;
 }
 
@@ -323,8 +323,8 @@ static void take_done(struct op *op, const struct gb_writer *value, uint64_t rev
     gb_write_format(&key, "%s/names/%s", member->root, op->name);
     gb_write_char(&key, '\0');
     if (!key.failed)
-        gb_peer_member_take(member, key.data, value ? value->data : NULL, value ? value->length : 0,
-                            revision, member->lease);
+        gb_peer_member_apply(member, key.data, value ? value->data : NULL,
+                             value ? value->length : 0, revision, member->lease);
     gb_writer_end(&key);
 }
 
@@ -355,7 +355,7 @@ static void publish_refused(struct op *op, struct gb_json kv, struct gb_pool *po
     struct gb_peer_entry *entry;
 
     if (kv.text)
-        gb_peer_member_take_kv(&directory->member, kv, false, pool);
+        gb_peer_member_apply_kv(&directory->member, kv, false, pool);
     entry = gb_peer_view_entry(&directory->member.view, op->name, false);
     if (entry && entry->revision != revision)
         entry = NULL; /* what etcd has cannot be read, or the watch is ahead */

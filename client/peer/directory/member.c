@@ -137,8 +137,8 @@ struct gb_json gb_peer_member_found(struct gb_json answer)
 /* ---- the view ---- */
 
 /* Memory that is out leaves a name unknown, which the next listing mends. */
-void gb_peer_member_take(struct gb_peer_member *member, const char *key, const char *value,
-                         size_t value_length, uint64_t revision, uint64_t lease)
+void gb_peer_member_apply(struct gb_peer_member *member, const char *key, const char *value,
+                          size_t value_length, uint64_t revision, uint64_t lease)
 {
     size_t root = strlen(member->root);
     struct gb_peer_view_key taken = {.value = value, .value_length = value_length};
@@ -149,7 +149,7 @@ void gb_peer_member_take(struct gb_peer_member *member, const char *key, const c
     taken.key = key + root + 1;
     taken.revision = revision;
     taken.lease = lease;
-    if (gb_peer_view_take(&member->view, &taken, &entry) < 0 || !entry)
+    if (gb_peer_view_apply(&member->view, &taken, &entry) < 0 || !entry)
         return;
     if (member->fragmented && !entry->revision) {
         gb_list_remove(&entry->lost); /* it may be there from before */
@@ -175,8 +175,8 @@ static void tell_lost(struct gb_peer_member *member)
     }
 }
 
-void gb_peer_member_take_kv(struct gb_peer_member *member, struct gb_json kv, bool gone,
-                            struct gb_pool *pool)
+void gb_peer_member_apply_kv(struct gb_peer_member *member, struct gb_json kv, bool gone,
+                             struct gb_pool *pool)
 {
     uint64_t revision = gb_peer_etcd_number(gb_peer_etcd_member(kv, "mod_revision"));
     size_t key_length, value_length = 0;
@@ -187,8 +187,8 @@ void gb_peer_member_take_kv(struct gb_peer_member *member, struct gb_json kv, bo
         return;
     if (!gone)
         value = gb_peer_etcd_bytes(gb_peer_etcd_member(kv, "value"), pool, &value_length);
-    gb_peer_member_take(member, key, value, value_length, revision,
-                        gb_peer_etcd_number(gb_peer_etcd_member(kv, "lease")));
+    gb_peer_member_apply(member, key, value, value_length, revision,
+                         gb_peer_etcd_number(gb_peer_etcd_member(kv, "lease")));
 }
 
 /* ---- leaving ---- */
@@ -287,7 +287,7 @@ static void on_page(void *user, int code, struct gb_json value, struct gb_pool *
     if (kvs.text && gb_json_type(kvs) == GB_JSON_ARRAY) {
         walk = gb_json_walk(kvs);
         while (gb_json_next(&walk, NULL, &kv)) {
-            gb_peer_member_take_kv(member, kv, false, pool);
+            gb_peer_member_apply_kv(member, kv, false, pool);
             last = kv;
         }
     }
@@ -337,7 +337,7 @@ static void watch_event(struct gb_peer_member *member, struct gb_json event, boo
 
     if (!key || (length > root && strncmp(key + root, "/nodes/", 7) == 0) != nodes)
         return;
-    gb_peer_member_take_kv(member, kv, type.text && gb_json_is(type, "DELETE"), pool);
+    gb_peer_member_apply_kv(member, kv, type.text && gb_json_is(type, "DELETE"), pool);
     if (revision > *newest)
         *newest = revision;
 }

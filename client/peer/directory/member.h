@@ -81,12 +81,12 @@ void gb_peer_member_leave(struct gb_peer_member *member, const char *format, ...
     __attribute__((format(printf, 2, 3)));
 
 /* Takes a key in, with its whole name, that etcd had at `revision`. */
-void gb_peer_member_take(struct gb_peer_member *member, const char *key, const char *value,
-                         size_t value_length, uint64_t revision, uint64_t lease);
+void gb_peer_member_apply(struct gb_peer_member *member, const char *key, const char *value,
+                          size_t value_length, uint64_t revision, uint64_t lease);
 /* The same of what etcd calls a KeyValue, unless the watch has told as much; `gone`: it was
    deleted. */
-void gb_peer_member_take_kv(struct gb_peer_member *member, struct gb_json kv, bool gone,
-                            struct gb_pool *pool);
+void gb_peer_member_apply_kv(struct gb_peer_member *member, struct gb_json kv, bool gone,
+                             struct gb_pool *pool);
 
 /* ---- parts of requests and answers; `kind` is "/names/" and the like ---- */
 

@@ -286,8 +286,8 @@ static int take_word(struct gb_peer_view *view, char *place, const struct value 
     return 0;
 }
 
-int gb_peer_view_take(struct gb_peer_view *view, const struct gb_peer_view_key *key,
-                      struct gb_peer_entry **changed)
+int gb_peer_view_apply(struct gb_peer_view *view, const struct gb_peer_view_key *key,
+                       struct gb_peer_entry **changed)
 {
     struct gb_pool pool = {0};
     struct value value = {0};

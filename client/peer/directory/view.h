@@ -69,8 +69,8 @@ struct gb_peer_view_key {
 
 /* Takes a key in, unless the entry is newer. If a name's revision has changed, *changed is its
    entry, which the caller then gives to gb_peer_view_tidy; else NULL. GPUBUF_E_NO_MEMORY. */
-int gb_peer_view_take(struct gb_peer_view *view, const struct gb_peer_view_key *key,
-                      struct gb_peer_entry **changed);
+int gb_peer_view_apply(struct gb_peer_view *view, const struct gb_peer_view_key *key,
+                       struct gb_peer_entry **changed);
 
 /* Begins a listing: the keys taken in until gb_peer_view_listed belong to it. */
 void gb_peer_view_list(struct gb_peer_view *view);

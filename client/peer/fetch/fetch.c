@@ -16,7 +16,7 @@ enum {
     WAIT_MS = 10000, /* for memory of a copy */
 };
 
-static void go_on(struct gb_peer_fetch *fetch);
+static void advance(struct gb_peer_fetch *fetch);
 static void start_next(struct gb_peer_fetches *fetches);
 
 /* ---- the end of a fetch ---- */
@@ -199,7 +199,7 @@ static void seal(struct gb_peer_fetch *fetch)
 
 static void on_digest(void *user)
 {
-    go_on(user);
+    advance(user);
 }
 
 /* Takes the sum of what has come, if it is to be compared with the origin's word. False: the fetch
@@ -245,7 +245,7 @@ static void distrust(struct gb_peer_fetch *fetch)
         gb_peer_fetch_leave(fetch, gb_peer_remote_node(remote), &error);
     }
     gb_peer_transfer_restart(transfer);
-    go_on(fetch);
+    advance(fetch);
 }
 
 /* All chunks are here, each with the checksum that it was sent with. If all are of one lease of the
@@ -269,7 +269,7 @@ static void check(struct gb_peer_fetch *fetch)
 }
 
 /* Takes the next step of the fetch, after any event. */
-static void go_on(struct gb_peer_fetch *fetch)
+static void advance(struct gb_peer_fetch *fetch)
 {
     struct gb_peer_transfer *transfer = &fetch->transfer;
 
@@ -295,7 +295,7 @@ static void go_on(struct gb_peer_fetch *fetch)
 
 static void on_moved(struct gb_peer_transfer *transfer)
 {
-    go_on((struct gb_peer_fetch *)transfer);
+    advance((struct gb_peer_fetch *)transfer);
 }
 
 static void on_created(struct gpubuf_client *client, int status, struct gpubuf_object *object,
@@ -324,7 +324,7 @@ static void on_created(struct gpubuf_client *client, int status, struct gpubuf_o
         return;
     }
     fetch->step = GB_PEER_FETCH_MOVING;
-    go_on(fetch);
+    advance(fetch);
 }
 
 static void create(struct gb_peer_fetch *fetch)
@@ -484,7 +484,7 @@ void gb_peer_fetches_changed(struct gb_peer_fetches *fetches, const char *name, 
     drop_copy(fetches, name, revision);
 }
 
-static const struct gb_peer_fetch_steps steps = {give_up, answered, create, go_on, on_moved};
+static const struct gb_peer_fetch_steps steps = {give_up, answered, create, advance, on_moved};
 
 struct gb_peer_fetches *gb_peer_fetches_new(const struct gb_peer_parts *parts)
 {

@@ -85,8 +85,8 @@ struct gb_peer_fetch_steps {
     void (*give_up)(struct gb_peer_fetch *fetch, const struct gb_error *error);
     /* A call of the fetch has been answered. False: it is ending, and may have been freed. */
     bool (*answered)(struct gb_peer_fetch *fetch);
-    void (*create)(struct gb_peer_fetch *fetch); /* makes the object that was granted */
-    void (*go_on)(struct gb_peer_fetch *fetch);  /* takes the next step, after any event */
+    void (*create)(struct gb_peer_fetch *fetch);  /* makes the object that was granted */
+    void (*advance)(struct gb_peer_fetch *fetch); /* takes the next step, after any event */
     void (*moved)(struct gb_peer_transfer *transfer);
 };
 

@@ -480,7 +480,7 @@ static void on_soon(uv_timer_t *timer)
 }
 
 /* UCX does not tell of a lane that cannot connect or stands still: gives it up after a while. */
-static void look_at_lane(struct gb_peer_remote *remote)
+static void check_lane(struct gb_peer_remote *remote)
 {
     uint64_t now = uv_now(remote->remotes->parts->loop), patience = remote->remotes->patience_ms;
 
@@ -524,7 +524,7 @@ static bool is_late(const struct gb_peer_remote *remote, const struct ask *ask)
     return waited > ANSWER_MOST_MS || (silent > patience && waited > patience);
 }
 
-static void look_at_links(struct gb_peer_remote *remote)
+static void check_links(struct gb_peer_remote *remote)
 {
     if (gb_list_empty(&remote->asks) &&
         uv_now(remote->remotes->parts->loop) - remote->read > SIDES_IDLE_MS)
@@ -549,8 +549,8 @@ static void on_tick(uv_timer_t *timer)
     GB_LIST_EACH(&remotes->all, struct gb_peer_remote, remote, of_all) {
         if (!remote->link)
             continue;
-        look_at_lane(remote);
-        look_at_links(remote);
+        check_lane(remote);
+        check_links(remote);
     }
 }
 

@@ -168,7 +168,7 @@ static void on_opened(void *user, int status, const char *result, size_t length,
         if (fetch->opens == 0 && !fetch->transfer.states)
             gb_peer_fetch_find(fetch);
         else
-            fetch->fetches->steps->go_on(fetch);
+            fetch->fetches->steps->advance(fetch);
         return;
     }
     fetch->mixed = fetch->mixed || !first || !origins;
@@ -177,7 +177,7 @@ static void on_opened(void *user, int status, const char *result, size_t length,
     if (first)
         fetch->fetches->steps->create(fetch);
     else
-        fetch->fetches->steps->go_on(fetch);
+        fetch->fetches->steps->advance(fetch);
 }
 
 /* Asks for the object's lease, or for the origin's word. */

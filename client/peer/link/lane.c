@@ -111,16 +111,16 @@ static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_i
 
 /* ---- turns ---- */
 
-static void go_on(struct gb_peer_lane *lane);
+static void run_worker(struct gb_peer_lane *lane);
 
 static void on_more(uv_idle_t *more)
 {
-    go_on(more->data);
+    run_worker(more->data);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
-    go_on(poll->data);
+    run_worker(poll->data);
 }
 
 /* A receive begins before the other side is asked to send. So a message that nobody awaits is a
@@ -136,7 +136,7 @@ static void look_for_strays(struct gb_peer_lane *lane)
 }
 
 /* UCX signals its descriptor only after it was armed with nothing left to do. */
-static void go_on(struct gb_peer_lane *lane)
+static void run_worker(struct gb_peer_lane *lane)
 {
     unsigned turns = 0;
 

@@ -287,7 +287,7 @@ static size_t put(struct gb_peer_link *link, const void *bytes, size_t length)
     return count;
 }
 
-static size_t take(struct gb_peer_link *link, unsigned char *to, size_t length)
+static size_t read_bytes(struct gb_peer_link *link, unsigned char *to, size_t length)
 {
     size_t count = 0;
 
@@ -376,7 +376,7 @@ static long read_some(struct gb_peer_link *link)
 {
     unsigned char *to = link->headed ? link->room.memory : link->head;
     size_t left = (link->headed ? link->room.bytes : GB_PEER_HEAD_BYTES) - link->got;
-    size_t count = take(link, to + link->got, left);
+    size_t count = read_bytes(link, to + link->got, left);
 
     if (count == 0)
         return again(link, &link->failure, "") ? 0 : -1;
@@ -417,7 +417,7 @@ static void carry(uv_work_t *work)
     link->failure.why = 0;
     link->came_some = link->went_some = link->starving = false;
     while (count > 0 && !link->ended && receives_much(link) && link->got < link->room.bytes) {
-        count = take(link, room + link->got, link->room.bytes - link->got);
+        count = read_bytes(link, room + link->got, link->room.bytes - link->got);
         link->got += count;
         link->came_some = link->came_some || count > 0;
     }

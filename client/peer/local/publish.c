@@ -49,7 +49,7 @@ struct gb_peer_publisher {
     uint64_t generation, failures, over, taken;
 };
 
-static void go_on(struct gb_peer_publisher *publisher);
+static void publish_queued(struct gb_peer_publisher *publisher);
 
 /* ---- owners ---- */
 
@@ -70,7 +70,7 @@ static struct owner *find_owner(struct gb_peer_publisher *publisher, uint64_t ui
 }
 
 /* The next of the queue of the owner whose turn it is; NULL: there is none. */
-static struct publication *take(struct gb_peer_publisher *publisher)
+static struct publication *next_queued(struct gb_peer_publisher *publisher)
 {
     GB_LIST_EACH(&publisher->owners, struct owner, owner, of_all) {
         struct publication *publication = GB_LIST_FIRST(&owner->queue, struct publication, queued);
@@ -117,7 +117,7 @@ static void tidy(struct gb_peer_publisher *publisher, struct publication *public
 }
 
 /* Whether the directory is to be told: it has another version than the daemon. */
-static bool is_unsettled(const struct publication *publication)
+static bool is_behind(const struct publication *publication)
 {
     return publication->version != publication->published &&
            (!publication->version || publication->version != publication->refused);
@@ -191,20 +191,20 @@ static void on_published(void *user, int status, uint64_t revision, const struct
         tidy(publisher, publication);
         return;
     }
-    if (is_unsettled(publication))
-        queue(publication); /* go_on may free it */
+    if (is_behind(publication))
+        queue(publication); /* publish_queued may free it */
     else
         tidy(publisher, publication);
-    go_on(publisher);
+    publish_queued(publisher);
 }
 
-static void settle(struct gb_peer_publisher *publisher, struct publication *publication)
+static void update_directory(struct gb_peer_publisher *publisher, struct publication *publication)
 {
     struct gb_peer_directory *directory = publisher->parts->directory;
     struct gb_peer_published object = {publication->name, publication->version, publication->bytes,
                                        publication->revision};
 
-    if (!is_unsettled(publication))
+    if (!is_behind(publication))
         return;
     if (publication->version) {
         if (!directory->methods->publish(directory, &object, on_published, publication)) {
@@ -222,21 +222,21 @@ static void settle(struct gb_peer_publisher *publisher, struct publication *publ
     publication->published = publication->revision = 0;
 }
 
-static void go_on(struct gb_peer_publisher *publisher)
+static void publish_queued(struct gb_peer_publisher *publisher)
 {
     struct publication *publication;
 
-    while (publisher->busy < AT_ONCE && (publication = take(publisher))) {
-        settle(publisher, publication);
+    while (publisher->busy < AT_ONCE && (publication = next_queued(publisher))) {
+        update_directory(publisher, publication);
         tidy(publisher, publication);
     }
 }
 
-static void visit_unsettled(void *item, void *user)
+static void visit_behind(void *item, void *user)
 {
     struct publication *publication = item;
 
-    if (is_unsettled(publication))
+    if (is_behind(publication))
         queue(publication);
 }
 
@@ -244,8 +244,8 @@ static void on_again(uv_timer_t *timer)
 {
     struct gb_peer_publisher *publisher = timer->data;
 
-    gb_peer_tree_each(publisher->names, visit_unsettled, NULL);
-    go_on(publisher);
+    gb_peer_tree_each(publisher->names, visit_behind, NULL);
+    publish_queued(publisher);
 }
 
 static void visit_forgotten(void *item, void *user)
@@ -290,8 +290,8 @@ static struct owner *find_payer(struct gb_peer_publisher *publisher, const struc
     return NULL;
 }
 
-void gb_peer_publisher_told(struct gb_peer_publisher *publisher, const struct gpubuf_info *info,
-                            bool shared)
+void gb_peer_publisher_on_object(struct gb_peer_publisher *publisher,
+                                 const struct gpubuf_info *info, bool shared)
 {
     struct publication *publication = gb_peer_tree_find(&publisher->names, info->name);
     struct owner *owner = publication ? publication->owner : NULL;
@@ -314,7 +314,7 @@ void gb_peer_publisher_told(struct gb_peer_publisher *publisher, const struct gp
     publication->bytes = info->bytes;
     publication->generation = publisher->generation;
     queue(publication);
-    go_on(publisher);
+    publish_queued(publisher);
 }
 
 static void visit_untold(void *item, void *user)
@@ -337,7 +337,7 @@ void gb_peer_publisher_reconnected(struct gb_peer_publisher *publisher, bool ane
 void gb_peer_publisher_synced(struct gb_peer_publisher *publisher)
 {
     gb_peer_tree_each(publisher->names, visit_untold, &publisher->generation);
-    go_on(publisher);
+    publish_queued(publisher);
 }
 
 /* ---- making and ending it ---- */

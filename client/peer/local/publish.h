@@ -33,8 +33,8 @@ void gb_peer_publisher_state(struct gb_peer_publisher *publisher, bool is_there,
 
 /* The daemon's events. A version is there, and `shared` with other machines or not; or it is no
    more. */
-void gb_peer_publisher_told(struct gb_peer_publisher *publisher, const struct gpubuf_info *info,
-                            bool shared);
+void gb_peer_publisher_on_object(struct gb_peer_publisher *publisher,
+                                 const struct gpubuf_info *info, bool shared);
 /* All objects are told again, up to `synced`. `anew`: by a new daemon, whose versions have nothing
    to do with those of the former one. */
 void gb_peer_publisher_reconnected(struct gb_peer_publisher *publisher, bool anew);

@@ -54,7 +54,7 @@ struct question {
     struct gb_string method, name, prefix, after;
 };
 
-static void go_on(struct asker *asker);
+static void answer_next(struct asker *asker);
 
 /* ---- the end of a connection ---- */
 
@@ -115,7 +115,7 @@ static void on_written(uv_write_t *write, int status)
     if (status < 0)
         end(asker);
     else
-        go_on(asker);
+        answer_next(asker);
 }
 
 /* Sends the answer, and ends the writer. The next question is read when the answer was sent. */
@@ -361,11 +361,11 @@ static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buffer)
         return;
     }
     asker->length += (size_t)got;
-    go_on(asker);
+    answer_next(asker);
 }
 
 /* Answers the next line, or reads on. */
-static void go_on(struct asker *asker)
+static void answer_next(struct asker *asker)
 {
     char *newline = memchr(asker->line, '\n', asker->length), line[LINE_BYTES];
 
@@ -431,7 +431,7 @@ static void on_connection(uv_stream_t *stream, int status)
     if (uv_accept(stream, (uv_stream_t *)&asker->pipe) < 0)
         end(asker);
     else
-        go_on(asker);
+        answer_next(asker);
 }
 
 /* ---- listening ---- */

@@ -470,7 +470,7 @@ bool gb_peer_session_reads(const struct gb_peer_session *session, uint64_t versi
 
 /* Closes a lane that sends nothing. Its chunks may keep the link paused, so that the other side
    cannot say that it has given the lane up. */
-static void look_at_lane(struct gb_peer_session *session)
+static void check_lane(struct gb_peer_session *session)
 {
 
     if (!session->passing || uv_now(session->parts->loop) - session->answered < LANE_MS)
@@ -494,7 +494,7 @@ void gb_peer_session_tick(struct gb_peer_session *session)
     uint64_t now = uv_now(session->parts->loop);
     const char *why = "it takes nothing";
 
-    look_at_lane(session);
+    check_lane(session);
     gb_peer_session_end_idle(session, now);
     if (session->unknown && is_known(session))
         let_in(session);

@@ -81,8 +81,8 @@ static void translate(const char *sentence, char *out, size_t size, bool *name)
 }
 
 /* Tells "what: sentence", the sentence in the words of the command line; the status. */
-static enum gb_status tell(const struct gb_cli *cli, const struct gb_error *error,
-                           const char *format, va_list arguments)
+static enum gb_status print_failure(const struct gb_cli *cli, const struct gb_error *error,
+                                    const char *format, va_list arguments)
 {
     char what[512], text[1536], own[768];
     bool name = false;
@@ -116,18 +116,18 @@ void gb_cli_check(const struct gb_cli *cli, int code, const char *format, ...)
         return;
     struct gb_error error = gb_cli_last(cli, code);
     va_start(arguments, format);
-    enum gb_status status = tell(cli, &error, format, arguments);
+    enum gb_status status = print_failure(cli, &error, format, arguments);
     va_end(arguments);
     gb_cli_end(status);
 }
 
-_Noreturn void gb_cli_tell(const struct gb_cli *cli, const struct gb_error *error,
-                           const char *format, ...)
+_Noreturn void gb_cli_fail_with(const struct gb_cli *cli, const struct gb_error *error,
+                                const char *format, ...)
 {
     va_list arguments;
 
     va_start(arguments, format);
-    enum gb_status status = tell(cli, error, format, arguments);
+    enum gb_status status = print_failure(cli, error, format, arguments);
     va_end(arguments);
     gb_cli_end(status);
 }
@@ -137,7 +137,7 @@ void gb_cli_note(struct gb_cli *cli, const struct gb_error *error, const char *f
     va_list arguments;
 
     va_start(arguments, format);
-    enum gb_status status = tell(cli, error, format, arguments);
+    enum gb_status status = print_failure(cli, error, format, arguments);
     va_end(arguments);
     if (cli->worst == GB_STATUS_OK || status == GB_STATUS_NO_DAEMON)
         cli->worst = status;
