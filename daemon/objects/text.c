@@ -36,7 +36,10 @@ static void write_fixed(struct gb_writer *writer, const struct gb_object *object
                               ? "\",\"share\":\"fd\",\"bytes\":"
                               : "\",\"share\":\"ipc\",\"bytes\":");
     gb_write_uint(writer, object->bytes);
-    gb_write_format(writer, ",\"mode\":\"%04o\",\"uid\":", object->mode);
+    GB_WRITE_LITERAL(writer, ",\"mode\":\"");
+    for (int shift = 9; shift >= 0; shift -= 3) /* printf would take a tenth of create and seal */
+        gb_write_char(writer, (char)('0' + (object->mode >> shift & 7)));
+    GB_WRITE_LITERAL(writer, "\",\"uid\":");
     gb_write_uint(writer, object->owner->uid);
     GB_WRITE_UINT(writer, ",\"gid\":", object->gid);
     GB_WRITE_LITERAL(writer, ",\"created_ms\":");
