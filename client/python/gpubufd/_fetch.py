@@ -42,6 +42,9 @@ class HostCopy:
             return None
         return _core.from_memory(memoryview(data).toreadonly(), "uint8", (len(data),))
 
+    def _plain_numbers(self) -> None:
+        """None: a copy has no memoryview of its own."""
+
     def _view(self) -> Any:
         size = _core.itemsize(self._dtype)
         if not size:

@@ -73,7 +73,7 @@ class _Sequence(Exchange, Parts):
         or `masked=True` for a numpy.ma.MaskedArray; else ValueError. Strings and nested columns become an array of
         Python objects, with None for nulls.
         """
-        numbers = self._numbers() if fill is None and not masked else None
+        numbers = self._plain_numbers() if fill is None and not masked else None
         if numbers is not None:
             return _values.numpy_module().asarray(numbers)  # in a third of the time of what follows
         self._check_alive()

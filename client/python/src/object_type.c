@@ -428,7 +428,7 @@ static PyMethodDef methods[] = {
     {"_tensor", object_tensor, METH_O, NULL},
     {"_capsules", object_capsules, METH_NOARGS, NULL},
     {"_view", object_view, METH_NOARGS, NULL},
-    {"_numbers", object_numbers, METH_NOARGS, NULL},
+    {"_plain_numbers", object_numbers, METH_NOARGS, NULL},
     {"_buffer", object_buffer, METH_O, NULL},
     {"_read", object_read, METH_VARARGS, NULL},
     {"_write", object_write, METH_VARARGS, NULL},
