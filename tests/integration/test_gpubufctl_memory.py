@@ -288,8 +288,9 @@ def test_top_on_narrow_terminals(tiered):
     assert objects == ["size", "idle", "leases", "name"]
     assert sessions == ["pid", "leases", "holds", "client"]
     assert users == ["user", "objects", "used", "held"]
-    assert headers[80][0] == headers[60][0] == ["size", "idle", "tier", "leases", "short", "name"]
-    assert headers[120][0] == ["size", "idle", "tier", "leases", "short", "device", "user", "version", "name"]
+    assert headers[60][0] == ["size", "idle", "tier", "leases", "short", "name"]
+    assert headers[80][0] == ["size", "idle", "tier", "leases", "short", "kind", "name"]
+    assert headers[120][0] == ["size", "idle", "tier", "leases", "short", "device", "user", "version", "kind", "name"]
 
 
 def test_top_adds_up(tiered):
