@@ -139,6 +139,8 @@ class World(Comparing, Sessions, Steps):
         self.model = Model(self.tiers)
         self.open_eye()
         if not any(self.failpoints.hits().values()):
+            self.eye.close()
+            self.daemon.kill()
             raise NoFailpoints("this daemon was built without failpoints")
         self.capacity = {d["id"]: d["capacity"] for d in self.eye.call("stats")["devices"]}
         self.base_fds = None

@@ -216,7 +216,7 @@ def test_who_takes_part(daemon, client, writer):
         assert "it writes the stream: frame 3" in told and "0 frames read, 0 missed, 0 of 1 held, 3 behind" in told
         frame.done()
     writer.close()
-    assert "no writer" in gpubufctl(daemon, "ls", "-l")
+    wait_until(lambda: "no writer" in gpubufctl(daemon, "ls", "-l"))  # the release is not waited for
 
 
 def test_examples_in_c(daemon, client):
