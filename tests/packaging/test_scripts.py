@@ -12,7 +12,8 @@ from outside import ENVIRONMENT
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(str(path.relative_to(ROOT)) for path in [
-    *ROOT.glob("scripts/*"), *ROOT.glob(".ci/*"), ROOT / "tests" / "packaging" / "check-bare"])
+    *(path for path in ROOT.glob("scripts/*") if path.suffix != ".mk"), *ROOT.glob(".ci/*"),
+    ROOT / "tests" / "packaging" / "check-bare"])
 
 
 @pytest.fixture
