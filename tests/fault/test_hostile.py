@@ -349,7 +349,6 @@ def test_a_watch_flood(daemon_factory):
 
 
 @pytest.mark.root
-# RELIABILITY.md: Users among themselves 14
 def test_watches_of_another_user_delay_no_events(daemon_factory):
     """A user's watches that cannot keep up end; another's are told of everything, in order."""
     daemon = daemon_factory("--limit", "output_bytes=262144")
@@ -386,7 +385,6 @@ def test_a_waits_flood(daemon):
 
 
 @pytest.mark.root
-# RELIABILITY.md: Users among themselves 14
 def test_a_tier_flood(daemon_factory, directory):
     """A user that fills device and tiers within its quota takes nothing from users within theirs."""
     tier = os.path.join(directory, "tier")
@@ -417,7 +415,6 @@ def test_a_tier_flood(daemon_factory, directory):
 # ---- what belongs to others ---------------------------------------------------------------------
 
 
-# RELIABILITY.md: Users among themselves 3
 def test_the_wrong_end_of_everything(daemon):
     """Leases, segments and watches of another session are not one's own, whatever their numbers."""
     one, two = daemon.connect(), daemon.connect()

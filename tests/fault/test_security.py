@@ -49,19 +49,25 @@ HELD = {
         "integration/test_survive.py": "test_only_who_could_see_it_is_told"},
     "every method answers word for word as if": "**A private object looks like an absent one.**",
     "`leases` and `alias` do not reveal it": "**A private object looks like an absent one.**",
+    "Numbers of leases, watches and segments are useless": {HOSTILE: "test_the_wrong_end_of_everything"},
     "**Nobody changes a `final` object**": {
         MEMORY: "test_final_is_not_even_the_producers_to_change test_final_has_memory_of_its_own",
         "integration/test_survive.py": "test_final_stays_final"},
     "The kernel protects its memory, which no other object shares": "**Nobody changes a `final` object**",
     "**Readers cannot change what they read.**": {
         ACCESS: "test_a_readers_descriptor_cannot_be_upgraded test_not_even_the_owner_can_shrink_or_grow_a_segment",
-        SECRECY: "test_a_readers_descriptor_registered_gives_no_more",
+        SECRECY: "test_a_readers_descriptor_registered_gives_no_more test_a_legacy_handle_that_is_guessed",
         "integration/test_keep.py": "test_nobody_writes_the_page test_another_user_cannot_open_the_page_anew"},
     "a reader's descriptor is read-only, cannot be opened anew": "**Readers cannot change what they read.**",
     "The daemon refuses registered memory": {
         MEMORY: "test_registered_memory_is_the_owners_alone_to_write test_huge_pages_stay_under_their_readers "
                 "test_the_library_sees_to_it"},
     "the MMU makes the mapping read-only": {"gpu/check_memory.py": "copies_refused writing_kernel"},
+    "**A mistake changes nothing sealed.**": {
+        "lib/test_sealed.c": "test_what_is_sealed_faults test_what_is_opened_faults test_final",
+        "lib/test_resume.c": "test_a_claim_that_is_lost", "python/test_arrays.py": "test_what_is_sealed_cannot_be_changed"},
+    "a write to a sealed or opened object, or by a lost claim, is a fault": "**A mistake changes nothing sealed.**",
+    "This covers ranges of 64 KiB or more": "**A mistake changes nothing sealed.**",
     "**Memory that goes from one user, group or mode to another is zero.**": {
         SECRECY: "test_freed_memory_shows_nothing test_memory_of_what_was_never_sealed test_domains_of_one_user_are_apart "
                  "test_random_users",
@@ -72,35 +78,41 @@ HELD = {
                                           "test_offsets_and_codes_are_refused_with_a_sentence "
                                           "test_what_was_exported_stays_as_it_was_checked test_whose_content_it_is",
         "python/test_gpu_columns.py": "test_a_copy_of_another_users_column_is_checked", "lib/test_arrow.c": "test_foreign"},
-    "follow them only after a check, and in a copy": "**Offsets of others lead nowhere.**",
+    "check them before use, and in a copy": "**Offsets of others lead nowhere.**",
     "So do pyarrow, pandas, polars": "**Offsets of others lead nowhere.**",
-    "One that leads out of the object": "**Offsets of others lead nowhere.**",
+    "An offset that leads out of the object": "**Offsets of others lead nowhere.**",
     "An object copied from a GPU to the host is checked": "**Offsets of others lead nowhere.**",
-    "**An alias opens no door.**": {ACCESS: "test_an_alias_opens_no_door"},
-    "its mode is no wider": "**An alias opens no door.**",
+    "**An alias gives no new access.**": {ACCESS: "test_an_alias_opens_no_door"},
+    "its mode is no wider": "**An alias gives no new access.**",
     "**A name never becomes a path.**": {
         SECRECY: "test_names_touch_no_files test_spilled_content_is_the_daemons_alone"},
     "It is a key of a table": "**A name never becomes a path.**",
     "Files of the disk tier have numbers for names": "**A name never becomes a path.**",
     "*Tables, queues, buffers.*": {
+        HOSTILE: "test_watches_of_another_user_delay_no_events test_a_tier_flood",
         LIMITS: "test_watches test_waits test_unsealed test_leases test_objects_of_a_user test_segments_of_a_user "
                 "test_a_refused_session_is_told_why test_a_user_at_the_limit_is_not_in_anothers_way",
         "integration/test_docs.py": "test_the_limits test_each_limit_of_the_protocol",
         CHARGES: "test_text_has_a_limit test_leases_have_a_limit_of_the_user"},
     "Each has a limit for each session and each user": "*Tables, queues, buffers.*",
-    "Pages of slots, 16 KiB a session": {"integration/test_keep.py": "test_a_page_has_a_limited_number"},
+    "leases are good, 16 KiB a session": {"integration/test_keep.py": "test_a_page_has_a_limited_number"},
     "`held_bytes`, the daemon's own memory": {
         HOSTILE: "test_bytes_of_half_lines_are_limited test_bytes_of_requests_that_wait_are_limited "
                  "test_answers_that_nobody_reads_are_limited_for_all_of_a_user"},
     "*Memory.*": {
         CHARGES: "test_a_quota_bounds_what_is_held test_aliases_count_for_their_owner "
-                 "test_what_is_read_after_its_name_has_gone_counts_for_its_readers",
+                 "test_what_is_read_after_its_name_has_gone_counts_for_its_readers test_who_unmaps_goes_on_for_ever",
         EXCESS: "test_a_reader_past_its_quota_does_not_keep_a_device test_parked_leases_past_a_quota_end "
-                "test_a_replacement_locks_no_reader_out"},
+                "test_a_part_in_a_deleted_stream_ends test_no_more_end_than_have_to test_leases_of_others_are_no_shield"},
     "Quotas count everything that a user holds": "*Memory.*",
-    "A user past its quota gives way": "*Memory.*",
+    "a user past its quota loses": "*Memory.*",
     "a reader keeps it on its device as long as it has it open": {
         EXCESS: "test_what_has_a_name_counts_for_its_owner_alone"},
+    "Replacing objects locks none of their readers out": {
+        EXCESS: "test_a_replacement_locks_no_reader_out test_what_is_merely_kept_is_recalled_before_a_refusal "
+                "test_weights_larger_than_a_quota_are_swapped",
+        "python/test_swap.py": "test_weights_larger_than_a_quota_are_swapped",
+        "lib/test_keep.c": "test_what_is_stale_is_given_back_before_a_create"},
     "*Providers.*": {PROVIDE: "test_users_take_turns"},
     "is asked for 64 names of one user at a time": "*Providers.*",
     "*The log.*": {
@@ -160,7 +172,7 @@ HELD = {
     # under "What is not"
     "libgpubuf keeps a program from breaking it": {"lib/test_sealed.c": "test_what_is_sealed_faults test_what_is_opened_faults"},
     "a claim that waits keeps them from beginning to": {LIVE: "test_a_waiting_claim_has_its_turn"},
-    "Of a stream, a reader that lies costs others no more than one that": {
+    "A reader that lies costs others no more than a blocking one": {
         "unit/test_ring.c": "test_reader_lies test_crowd_costs_one_wake test_reader_behind_a_crowd "
                             "test_writer_lies test_writer_rings_in_vain",
         "integration/test_stream.py": "test_each_page_has_one_writer test_others_cannot_open_a_page_for_writing "
@@ -221,9 +233,9 @@ HELD = {
     "Members that exit meanwhile are removed once it runs": "continue meanwhile, and with the next daemon",
     "Nobody can join before": "continue meanwhile, and with the next daemon",
     "Its memory is not reused": {STREAM: "test_another_daemon"},
-    "A faulty or malicious reader harms only itself": "Of a stream, a reader that lies costs others no more than one that",
-    "which costs the writer about 10 µs a frame": "Of a stream, a reader that lies costs others no more than one that",
-    "others may learn up to 100 ms late": "Of a stream, a reader that lies costs others no more than one that",
+    "A faulty or malicious reader harms only itself": "A reader that lies costs others no more than a blocking one",
+    "which costs the writer about 10 µs a frame": "A reader that lies costs others no more than a blocking one",
+    "others may learn up to 100 ms late": "A reader that lies costs others no more than a blocking one",
     "A malicious writer can show wrong frames": {RING: "test_writer_lies test_writer_rings_in_vain"},
     "announces but never publishes": "A malicious writer can show wrong frames",
     "`mode` says who may read": {LIVE: "test_rights"},
@@ -268,7 +280,7 @@ memory is reused as it is | say where a reader reads | elements, and GPU memory 
 So let only users read it | Eight users with file systems | The log has names of objects | Two processes with users of their own
 Whoever has the authority's key | explains the algorithm | Name the CUDA stream | This has two risks:
 Processes take turns on a GPU | **Turns.** | **Endings.** | **Events.** | **Not bounded** | measures the result
-Another user may have made | With several hostile users | By default there is no quota
+With several hostile users | By default there is no quota
 """.replace("\n", "|").split("|")
 NO_PROMISE = [words.strip() for words in NO_PROMISE if words.strip()]
 

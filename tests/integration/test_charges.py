@@ -55,7 +55,6 @@ def hoard(peer, size, small=0):
 
 
 @pytest.mark.parametrize("small", (0, 100))
-# RELIABILITY.md: Users among themselves 9
 def test_a_quota_bounds_what_is_held(daemon_factory, small):
     """Deleted and mapped, or free beside something small: a device of 64 MiB stays everybody's."""
     daemon = daemon_factory("--quota", "default:bytes=8M")
@@ -74,7 +73,6 @@ def test_a_quota_bounds_what_is_held(daemon_factory, small):
     assert adds_up(daemon)
 
 
-# RELIABILITY.md: Users among themselves 9
 def test_who_unmaps_goes_on_for_ever(daemon_factory):
     """Within a quota of twice an object, from domain to domain: what is empty goes back first."""
     daemon = daemon_factory("--quota", "default:bytes=8M")
@@ -196,7 +194,6 @@ def test_what_stays_beside_it_keeps_all(daemon_factory):
 
 # ---- text and leases ----
 
-# RELIABILITY.md: Users among themselves 13
 def test_text_has_a_limit(daemon_factory):
     """Objects of no bytes and much text: by create, alias, register, and while they are written."""
     daemon = daemon_factory("--quota", "default:text_bytes=1M")
@@ -230,7 +227,6 @@ def test_text_has_a_limit(daemon_factory):
     assert account(daemon.connect_as(B, B), B)["text_bytes"] == 0
 
 
-# RELIABILITY.md: Users among themselves 13
 def test_leases_have_a_limit_of_the_user(daemon_factory):
     daemon = daemon_factory("--quota", f"{B}:leases=6")
     a = daemon.connect_as(A, A)
@@ -253,7 +249,6 @@ def test_leases_have_a_limit_of_the_user(daemon_factory):
 
 # ---- what readers keep of a publisher's ----
 
-# RELIABILITY.md: Users among themselves 10
 def test_aliases_count_for_their_owner(daemon_factory):
     """A publisher with a quota of four versions replaces twenty while a reader has aliases of them."""
     daemon = daemon_factory("--quota", "default:bytes=8M")
@@ -276,7 +271,6 @@ def test_aliases_count_for_their_owner(daemon_factory):
     assert account(a, A)["used"] == 2 * MIB
 
 
-# RELIABILITY.md: Users among themselves 10
 def test_what_is_read_after_its_name_has_gone_counts_for_its_readers(daemon_factory):
     daemon = daemon_factory("--quota", "default:bytes=8M")
     a, b, c = daemon.connect_as(A, A), daemon.connect_as(B, B), daemon.connect_as(C, C)

@@ -51,7 +51,6 @@ def ended(peer):
 # ---- who is past its quota gives way -----------------------------------------------------
 
 
-# RELIABILITY.md: Users among themselves 11
 def test_a_reader_past_its_quota_does_not_keep_a_device(daemon_factory):
     """Seven deleted objects of 8 MiB by a reader with a quota of 8: it is asked, and its session ends."""
     daemon = daemon_factory("--quota", "default:bytes=8M", "--quota", f"{A}:bytes=60M", "--limit", "unmap_ms=300")
@@ -67,7 +66,6 @@ def test_a_reader_past_its_quota_does_not_keep_a_device(daemon_factory):
     assert account(again, B)["used"] == account(again, B)["held"] == 0 and adds_up(daemon)
 
 
-# RELIABILITY.md: Users among themselves 11
 def test_a_part_in_a_deleted_stream_ends(daemon_factory):
     """Its process lives, and has hung up or not: seven streams by a reader with a quota of one make room."""
     daemon = daemon_factory("--quota", "default:bytes=8M", "--quota", f"{A}:bytes=60M", "--limit", "unmap_ms=300")
@@ -90,7 +88,6 @@ def test_a_part_in_a_deleted_stream_ends(daemon_factory):
 
 
 @pytest.mark.parametrize("lacks", ["device", "tier", "move"])
-# RELIABILITY.md: Users among themselves 11
 def test_parked_leases_past_a_quota_end(daemon_factory, directory, lacks):
     """Those on deleted objects, where a device and its tier are full: at once, and no more than have to."""
     tier = ["--tier", f"disk:64M:{directory}", "--watermarks", "100:100"] if lacks != "device" else []
@@ -196,7 +193,6 @@ def test_the_time_begins_anew_within_the_quota(daemon_factory):
     assert ended(a) == 0
 
 
-# RELIABILITY.md: Users among themselves 11
 def test_no_more_end_than_have_to(daemon_factory):
     """Not who is within its quota, nor who is past it while others' excess is enough."""
     daemon = daemon_factory("--quota", "default:bytes=4M", "--quota", f"{A}:bytes=64M", "--quota", f"{D}:bytes=8M",
@@ -224,7 +220,6 @@ def test_many_leases_buy_no_time(daemon_factory):
     assert ended(a) == 5
 
 
-# RELIABILITY.md: Users among themselves 11
 def test_leases_of_others_are_no_shield(daemon_factory):
     """More of them than are looked at in one try, on a small object that its reader opens last."""
     daemon = daemon_factory("--quota", "default:bytes=8M", "--quota", f"{A}:bytes=60M", "--limit", "unmap_ms=500")
@@ -278,7 +273,6 @@ def replaced(daemon_factory):
 
 
 @pytest.mark.parametrize("keep", (False, True), ids=("used", "kept"))
-# RELIABILITY.md: Users among themselves 12
 def test_a_replacement_locks_no_reader_out(replaced, keep):
     """It opens what it likes: what has a name adds nothing to its account."""
     daemon, b, _ = replaced(keep)
@@ -288,7 +282,6 @@ def test_a_replacement_locks_no_reader_out(replaced, keep):
     assert account(b, B)["nameless"] == 16 * MIB
 
 
-# RELIABILITY.md: Users among themselves 12
 def test_what_is_merely_kept_is_recalled_before_a_refusal(replaced):
     _, b, lease = replaced(True)
     request = b.request("create", name="new", layout=bytes_layout(100))
@@ -317,7 +310,6 @@ def test_what_is_used_counts(replaced):
 # ---- both together -----------------------------------------------------------------------
 
 
-# RELIABILITY.md: Users among themselves 12
 def test_weights_larger_than_a_quota_are_swapped(daemon_factory):
     """By a reader that holds the old version until it has the new one, and publishes things of its own. A count of
     rounds; $GPUBUF_SWAP_SECONDS says for how long instead."""

@@ -90,7 +90,6 @@ def test_client_name_is_told(daemon, peer):
     ("a\u200bb\u00adc\ufeffd\U000e0041e", "a?b?c?d?e"),
     ("مرحبا שלום 東京 😀 é", "مرحبا שלום 東京 😀 é"), ("‐—…€", "‐—…€"),
 ])
-# RELIABILITY.md: Users among themselves 2
 def test_client_names_deceive_nobody(daemon, peer, name, told):
     """Characters that move the cursor or turn the direction become question marks."""
     peer.call("hello", protocol=1, client=name)

@@ -102,7 +102,6 @@ def test_users_and_groups_do_not_share(daemon, peer):
 
 
 @pytest.mark.parametrize("size", [SIZE, 1 * MIB])
-# RELIABILITY.md: Users among themselves 8
 def test_memory_that_changes_domain_is_zero(daemon, size):
     """Fills the device with a pattern in one domain, then reads it all in another."""
     producer = daemon.connect()

@@ -117,7 +117,6 @@ def asked_of(name):
 
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("mode", ["0600", "0602"])
-# RELIABILITY.md: Users among themselves 1
 def test_what_may_not_be_seen_is_not_told_apart_from_nothing(daemon, as_user, mode, live):
     """The same answer, word for word, but for the name; also where it might be changed."""
     def make(peer):

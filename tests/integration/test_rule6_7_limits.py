@@ -97,7 +97,6 @@ def test_objects_of_a_user(limited):
 
 
 @pytest.mark.root
-# RELIABILITY.md: Users among themselves 14
 def test_a_user_at_the_limit_is_not_in_anothers_way(limited):
     daemon = limited(user_objects=3, user_sessions=3, user_segments=3)
     one = daemon.connect_as(1001, 1001)

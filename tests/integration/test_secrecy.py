@@ -54,7 +54,6 @@ def fill(peer, name, count, gpu, share="fd", **params):
 
 @pytest.mark.parametrize("share,count", [("fd", 1000), ("fd", 300_000), ("fd", 5 * MIB), ("fd", 20 * MIB)]
                          + [("ipc", 1000), ("ipc", 300_000), ("ipc", 5 * MIB)] * ("ipc" in SHARES))
-# RELIABILITY.md: Users among themselves 8
 def test_freed_memory_shows_nothing(daemon, gpu, share, count):
     """More than is left over is made anew by another user, so that memory has to be used again."""
     for round_ in range(3):
@@ -152,7 +151,6 @@ def register(peer, fd, count, **params):
 
 
 @pytest.mark.host_only("a GPU's memory has one kind of descriptor")
-# RELIABILITY.md: Users among themselves 7
 def test_a_readers_descriptor_registered_gives_no_more(daemon):
     """It shares on what it could read anyway, and nobody can write by it: not even its new owner."""
     alice, bob = daemon.connect_as(*ALICE), daemon.connect_as(*BOB)
@@ -187,7 +185,6 @@ def test_a_segment_is_no_handle(daemon):
 
 
 @pytest.mark.skipif(not test_device.ON_GPU, reason="the host has no legacy handles")
-# RELIABILITY.md: Users among themselves 7
 def test_a_legacy_handle_that_is_guessed(daemon, gpu, another_gpu):
     """Handles with a bit changed open nothing; one that was handed out is a bearer's (SECURITY.md)."""
     alice, bob = daemon.connect_as(*ALICE), daemon.connect_as(*BOB)

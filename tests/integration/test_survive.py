@@ -166,7 +166,6 @@ def test_a_time_to_live(supervised):
 
 
 @pytest.mark.host_only("memory of a GPU cannot be final")
-# RELIABILITY.md: Users among themselves 5
 def test_final_stays_final(supervised):
     """The kernel holds it, and so does whoever comes after; what was not sealed is gone."""
     daemon = supervised()

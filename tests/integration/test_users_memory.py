@@ -92,7 +92,6 @@ def attack(name):
     (0o400, 0, True, "ok"),
     (0o644, 0, False, "ok"),
 ], ids=str)
-# RELIABILITY.md: Users among themselves 4
 def test_registered_memory_is_the_owners_alone_to_write(service, child, as_user, mode, seals,
                                                         reading, outcome):
     def work(peer):
@@ -110,7 +109,6 @@ def test_registered_memory_is_the_owners_alone_to_write(service, child, as_user,
 
 @pytest.mark.skipif("asan" in str(BUILD) or "tsan" in str(BUILD), reason="the library is loaded")
 @pytest.mark.parametrize("mode", [0o777, 0o600, 0o400], ids=oct)
-# RELIABILITY.md: Users among themselves 4
 def test_the_library_sees_to_it(service, child, as_user, mode):
     """gpubuf_register_memfd works with any mode and any user's daemon."""
 
@@ -191,7 +189,6 @@ def hold(peer, made, unmap=True):
     return segment
 
 
-# RELIABILITY.md: Users among themselves 5
 def test_final_is_not_even_the_producers_to_change(service, child, as_user):
     def work(peer):
         made = make_final(peer)

@@ -225,7 +225,6 @@ COUNTED(test_changes_are_seen)
 
 /* A version that was replaced counts for whoever keeps it: before it asks for memory it gives that
    back, and is not refused because the daemon's question came to it too late. */
-/* RELIABILITY.md: Users among themselves 12 */
 COUNTED(test_what_is_stale_is_given_back_before_a_create)
 {
     CLIENT *client = connect_client(), *other = connect_client();

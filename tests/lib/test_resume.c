@@ -757,7 +757,6 @@ static void lose_claims(struct pair *pair)
 
 /* A claim that is lost while the daemon goes on may be another process's: the program can write no
    more by it. Small objects share their pages with what it still writes. */
-/* RELIABILITY.md: Users among themselves 6 */
 TEST(test_a_claim_that_is_lost)
 {
     static const uint64_t bytes[] = {64, 64, 4 << 20, 64};

@@ -42,7 +42,6 @@ static struct gpubuf_object *create_bytes(struct gpubuf_client *client, const ch
     return object;
 }
 
-/* RELIABILITY.md: Users among themselves 6 */
 COUNTED(test_what_is_sealed_faults)
 {
     static const uint64_t sizes[] = {70000, MIB, 20 * MIB + 12345};
@@ -139,7 +138,6 @@ COUNTED(test_asynchronous)
 }
 
 /* A program cannot write what it opens, its own objects of any size included. */
-/* RELIABILITY.md: Users among themselves 6 */
 COUNTED(test_what_is_opened_faults)
 {
     CLIENT *client = connect_client();
@@ -235,7 +233,6 @@ COUNTED(test_masks_and_padding_are_zero)
 
 static const struct gpubuf_create_options final = {.size = sizeof(final), .final = true};
 
-/* RELIABILITY.md: Users among themselves 5 */
 COUNTED(test_final)
 {
     CLIENT *client = connect_client();

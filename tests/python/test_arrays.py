@@ -218,7 +218,6 @@ def test_a_with_block_that_ends_well_publishes(client, np):
 
 
 @pytest.mark.parametrize("take", ["kept", "released", "opened"])
-# RELIABILITY.md: Users among themselves 6
 def test_what_is_sealed_cannot_be_changed(run, client, take):
     """The array that filled it included, as long as there is one."""
     took = {"kept": "v = view", "released": "v = view[20000:]; del a, filled, view",

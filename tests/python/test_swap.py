@@ -32,7 +32,6 @@ def connect_as(daemon, uid):
         os.seteuid(0)
 
 
-# RELIABILITY.md: Users among themselves 12
 def test_weights_larger_than_a_quota_are_swapped(guarded, np):
     """The reader publishes something, and so gives back the version that it merely keeps, before it opens the next.
     A count of rounds; $GPUBUF_SWAP_SECONDS says for how long instead."""
