@@ -275,7 +275,7 @@ def check_alias_text(peer, past):
 
 
 def test_how_many_objects_are_resumed_at_a_time(daemon):
-    (told,) = re.findall(r"Where there are more than (\d+) objects `hello` is said again", " ".join(TEXT.split()))
+    (told,) = re.findall(r"If there are more than (\d+) objects, send `hello` again", " ".join(TEXT.split()))
     peer = daemon.connect()
     instance = peer.call("hello", protocol=1)["instance"]
     objects = [{"name": "a", "version": 1}] * int(told)
