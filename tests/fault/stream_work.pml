@@ -50,7 +50,7 @@ active proctype writer()
     do
     :: last == LAST -> goto dead
     :: last < LAST ->
-        /* gb_ring_take: a slot whose frame is complete is marked, and left if it is claimed */
+        /* gb_ring_acquire_slot: a slot whose frame is complete is marked, and left if it is claimed */
         if
         :: victim = 0 :: victim = 1 :: victim = 2
         fi;

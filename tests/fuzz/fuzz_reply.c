@@ -19,7 +19,7 @@
 #include "client/lib/objects/cached.h"
 #include "client/lib/objects/object.h"
 #include "client/lib/session/connect.h"
-#include "client/lib/session/tend.h"
+#include "client/lib/session/due.h"
 #include "demand.h"
 #include "reply_stage.h"
 #include "reply_steps.h"
@@ -190,7 +190,7 @@ static void open_one(const struct gpubuf_open_options *options)
 
     if (gpubuf_open(stage.client, "p", options, &object) < 0)
         return;
-    const struct gb_holding *lease = object->lease;
+    const struct gb_client_lease *lease = object->lease;
     if (lease->told || object->references > 1) { /* what was granted just now is neither */
         DEMAND(!is_dead() && lease->slot && page[lease->slot - 1] == lease->id);
         DEMAND(strcmp(lease->name, "p") == 0);
@@ -418,7 +418,7 @@ static void do_call(char what, unsigned number)
     bool down = false;
 
     if (what == 'x')
-        (void)gb_tend(stage.client, &down);
+        (void)gb_client_run_due(stage.client, &down);
     else if (what == '.')
         (void)gpubuf_dispatch(stage.client);
     else if (what == 'q')

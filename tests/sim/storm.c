@@ -538,7 +538,7 @@ void *gb_staging_memory(struct gb_staging *block)
 {
     return block;
 }
-void gb_staging_give(struct gb_staging *block)
+void gb_staging_release(struct gb_staging *block)
 {
 }
 uint64_t gb_peer_content_sum(const void *bytes, size_t length)

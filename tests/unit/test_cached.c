@@ -11,7 +11,7 @@ TEST(test_a_dead_daemon_clears_no_slot)
     _Atomic uint64_t slots[2] = {7, 9};
     _Atomic uint32_t pulse = 4711;
     struct gb_cached cached = {.slots = slots, .pulse = &pulse, .alive = 4711};
-    struct gb_holding lease = {.id = 9, .slot = 2};
+    struct gb_client_lease lease = {.id = 9, .slot = 2};
 
     assert_true(is_current(&cached, &lease));
     pulse |= FUTEX_OWNER_DIED;
@@ -39,9 +39,10 @@ TEST(test_a_number_means_one_memory)
         assert_int_equal(fcntl(fds[i], F_ADD_SEALS, F_SEAL_SHRINK), 0);
         assert_int_equal(gb_imports_reserve(&imports[i], 2), 0);
     }
-    assert_int_equal(gb_imports_take(&imports[0], "one", &info, fds[0], &error), 0);
-    assert_int_equal(gb_imports_take(&imports[1], "one", &info, fds[1], &error), GPUBUF_E_PROTOCOL);
-    assert_int_equal(gb_imports_take(&imports[1], "another", &info, fds[1], &error), 0);
+    assert_int_equal(gb_imports_map_segment(&imports[0], "one", &info, fds[0], &error), 0);
+    assert_int_equal(gb_imports_map_segment(&imports[1], "one", &info, fds[1], &error),
+                     GPUBUF_E_PROTOCOL);
+    assert_int_equal(gb_imports_map_segment(&imports[1], "another", &info, fds[1], &error), 0);
     for (int i = 0; i < 2; i++) {
         gb_imports_abandon(&imports[i]);
         gb_imports_end(&imports[i]);

@@ -103,11 +103,11 @@ static void join_reader(struct gb_ring_reader *reader, unsigned i, unsigned slot
 
 static int take(struct gb_ring_writer *writer)
 {
-    int slot = gb_ring_take(writer);
+    int slot = gb_ring_acquire_slot(writer);
 
     while (slot == GB_RING_PAGES) {
         writer->epoch = LOAD(world->roster.epoch);
-        slot = gb_ring_take(writer);
+        slot = gb_ring_acquire_slot(writer);
     }
     return slot;
 }

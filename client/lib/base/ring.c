@@ -86,7 +86,7 @@ void gb_ring_write(struct gb_ring_writer *writer, struct gb_stream_front *front,
 }
 
 /* Notes the slots that a reader holds: no more than it may, whatever it says. */
-static void look_at_held(struct gb_ring_writer *writer, unsigned reader)
+static void scan_held(struct gb_ring_writer *writer, unsigned reader)
 {
     const struct gb_stream_claim *claim = writer->claims[reader];
     unsigned may = LOOK(writer->roster->hold[reader]);
@@ -105,7 +105,7 @@ static void look_at_held(struct gb_ring_writer *writer, unsigned reader)
 
 /* Looks at all claims. Returns the oldest frame that is kept for readers of each frame, and notes
    which slots are held. */
-static uint64_t look_at_claims(struct gb_ring_writer *writer)
+static uint64_t scan_claims(struct gb_ring_writer *writer)
 {
     uint64_t kept = UINT64_MAX, next = writer->head + 1;
 
@@ -115,7 +115,7 @@ static uint64_t look_at_claims(struct gb_ring_writer *writer)
 
         if (!writer->claims[reader])
             continue;
-        look_at_held(writer, reader);
+        scan_held(writer, reader);
         uint64_t from = LOAD(writer->claims[reader]->from);
         uint64_t oldest = next - LOOK(writer->roster->lag[reader]);
         if (from && from < oldest)
@@ -161,7 +161,7 @@ static int oldest_free(const struct gb_ring_writer *writer, uint64_t kept)
     return found;
 }
 
-int gb_ring_take(struct gb_ring_writer *writer)
+int gb_ring_acquire_slot(struct gb_ring_writer *writer)
 {
     struct gb_stream_slot *slots = writer->front->slots;
 
@@ -179,7 +179,7 @@ int gb_ring_take(struct gb_ring_writer *writer)
         GB_RING_STEP();
         if (LOAD(writer->roster->epoch) != writer->epoch)
             return GB_RING_PAGES;
-        uint64_t kept = look_at_claims(writer);
+        uint64_t kept = scan_claims(writer);
         GB_RING_STEP();
         if (victim >= 0 && !is_busy(writer, (unsigned)victim) && writer->frames[victim] < kept) {
             writer->taken = victim;
@@ -332,10 +332,10 @@ static void tell_moved(struct gb_ring_reader *reader)
 {
     struct gb_stream_claim *claim = reader->claim;
 
-    if (reader->run == 0 || (reader->last - reader->told < reader->run &&
+    if (reader->run == 0 || (reader->last - reader->reported < reader->run &&
                              LOOK(reader->front->head) >> GB_STREAM_SLOT_BITS != reader->last))
         return;
-    reader->told = reader->last;
+    reader->reported = reader->last;
     STORE(claim->moved, LOOK(claim->moved) + 1);
     FENCE(); /* before: it has moved; after: does the writer sleep? */
     if (LOOK(reader->front->asleep))
@@ -478,7 +478,8 @@ static bool is_news(const struct gb_ring_reader *reader, uint32_t bell)
 }
 
 /* Looks for at most that long. Returns whether there is news. */
-static bool look(const struct gb_ring_reader *reader, uint32_t bell, uint64_t begin, uint64_t most)
+static bool spin_for_news(const struct gb_ring_reader *reader, uint32_t bell, uint64_t begin,
+                          uint64_t most)
 {
     for (unsigned looks = 1;; looks++) {
         if (is_news(reader, bell))
@@ -530,7 +531,7 @@ bool gb_ring_wait(struct gb_ring_reader *reader, int64_t timeout_ns)
     uint32_t bell = LOAD(reader->front->bell);
     if (LOAD(reader->front->head) >> GB_STREAM_SLOT_BITS > reader->last)
         return true; /* it came in between */
-    if (!look(reader, bell, begin, most < reader->spin_ns ? most : reader->spin_ns) &&
+    if (!spin_for_news(reader, bell, begin, most < reader->spin_ns ? most : reader->spin_ns) &&
         most > reader->spin_ns)
         sleep_on_bell(reader, bell, timeout_ns - (int64_t)reader->spin_ns);
     /* It looks longer where that would have spared it the sleep. */

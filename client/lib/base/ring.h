@@ -55,11 +55,11 @@ struct gb_ring_reader {
     const struct gb_stream_front *front; /* NULL: no writer has joined yet */
     unsigned slots, hold;
     bool each;
-    unsigned run;     /* frames after which it tells the writer, at the latest */
-    uint32_t writer;  /* whose front it is */
-    uint64_t last;    /* the number of the last frame that was read */
-    uint64_t told;    /* the one at which the writer was told */
-    uint64_t spin_ns; /* how long it looks before it sleeps */
+    unsigned run;      /* frames after which it tells the writer, at the latest */
+    uint32_t writer;   /* whose front it is */
+    uint64_t last;     /* the number of the last frame that was read */
+    uint64_t reported; /* the one at which the writer was told */
+    uint64_t spin_ns;  /* how long it looks before it sleeps */
 };
 
 /* `number` is the writer's in the roster. The front is new: all zeros. */
@@ -67,7 +67,7 @@ void gb_ring_write(struct gb_ring_writer *writer, struct gb_stream_front *front,
                    const struct gb_stream_roster *roster, unsigned slots, uint32_t number);
 /* Finds a slot that nobody reads, and returns its number: it can be written until it is published.
    GB_RING_PAGES; GB_RING_NONE. Asked twice without a publish it returns the same slot. */
-int gb_ring_take(struct gb_ring_writer *writer);
+int gb_ring_acquire_slot(struct gb_ring_writer *writer);
 /* On a GPU: whether the content of some frame is not complete, so that its slot is not free. */
 bool gb_ring_works(const struct gb_ring_writer *writer);
 /* The slot that was taken is the newest frame. Wakes readers that sleep. Returns its number. */

@@ -24,7 +24,7 @@ bool gb_arrow_must_check(const struct gpubuf_object *object)
 static int fail(const struct range *range, const char *what, uint64_t i, int64_t value,
                 const char *expected, uint64_t limit)
 {
-    const struct gb_holding *lease = range->object->lease;
+    const struct gb_client_lease *lease = range->object->lease;
 
     return gb_report_text(lease->client, GPUBUF_E_INVALID,
                           "%s, which another user wrote, cannot be read: in a column of %s %s "

@@ -57,7 +57,7 @@ int gpubuf_export_arrow_device(struct gpubuf_object *object, struct ArrowSchema 
     struct gb_gpu_event *event = NULL;
     struct gb_error error;
     struct gb_gpu *gpu;
-    r = gb_holding_gpu(object->lease, &gpu, &error);
+    r = gb_client_lease_gpu(object->lease, &gpu, &error);
     if (r < 0)
         return gb_report(client, &error);
     if (!array)

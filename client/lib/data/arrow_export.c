@@ -508,7 +508,7 @@ int gb_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
 
 int gb_check_copied(struct gpubuf_object *object)
 {
-    struct gb_holding_access *access = &object->lease->access;
+    struct gb_client_lease_access *access = &object->lease->access;
     struct ArrowArray array;
 
     if (object->kind != GPUBUF_KIND_COLUMN && object->kind != GPUBUF_KIND_TABLE)

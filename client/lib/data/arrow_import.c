@@ -328,7 +328,7 @@ static int plan_node(struct planning *planning, const struct ArrowSchema *schema
 #define CHUNK_BYTES 4096u
 
 /* Offsets, made to count from the first element copied. */
-static int copy_offsets(const struct gb_holding *lease, const struct gb_buffer *buffer,
+static int copy_offsets(const struct gb_client_lease *lease, const struct gb_buffer *buffer,
                         const struct plan *plan)
 {
     size_t width = gb_type_info(plan->dtype.type)->offset_bytes;
@@ -358,7 +358,7 @@ static int copy_offsets(const struct gb_holding *lease, const struct gb_buffer *
     return 0;
 }
 
-static int copy_data(const struct gb_holding *lease, const struct gb_buffer *buffer,
+static int copy_data(const struct gb_client_lease *lease, const struct gb_buffer *buffer,
                      const struct plan *plan)
 {
     uint64_t bits = gb_dtype_bits(&plan->dtype);
@@ -374,7 +374,7 @@ static int copy_data(const struct gb_holding *lease, const struct gb_buffer *buf
 }
 
 /* `column` is the granted layout; gpubuf_create has checked that it matches the plan. */
-static int copy_node(const struct gb_holding *lease, const struct gb_column *column,
+static int copy_node(const struct gb_client_lease *lease, const struct gb_column *column,
                      const struct plan *plan)
 {
     const struct gb_type_info *info = gb_type_info(plan->dtype.type);

@@ -245,7 +245,7 @@ int gpubuf_bundle_array(const struct gpubuf_bundle *bundle, size_t i, struct gpu
 
     if (r < 0)
         return r;
-    struct gb_holding *lease = bundle->object->lease;
+    struct gb_client_lease *lease = bundle->object->lease;
     if (tensor->bytes > 0 && tensor->offset % gb_dtype_item(&dtype) != 0)
         return gb_report_text(lease->client, GPUBUF_E_UNSUPPORTED,
                               "tensor \"%.80s\" is not aligned: it begins at byte %" PRIu64
@@ -264,7 +264,7 @@ int gpubuf_bundle_copy(const struct gpubuf_bundle *bundle, size_t i, struct gpub
     if (r < 0)
         return r;
     struct gpubuf_object *object = bundle->object;
-    struct gb_holding *lease = object->lease;
+    struct gb_client_lease *lease = object->lease;
     if (strcmp(lease->device, "host") != 0 || atomic_load(&lease->state) == GB_LEASE_OPEN)
         return gb_report_text(lease->client, GPUBUF_E_UNSUPPORTED,
                               "tensor \"%.80s\" is copied only if its bundle is sealed and on the "

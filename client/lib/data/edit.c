@@ -83,7 +83,7 @@ static int read_origin(struct gb_json result, struct gb_pool *pool, void *out,
 
 static void write_which(struct gb_writer *writer, const void *arg)
 {
-    const struct gb_holding *lease = arg;
+    const struct gb_client_lease *lease = arg;
 
     GB_WRITE_LITERAL(writer, "{\"name\":");
     gb_write_cstring(writer, lease->name);
@@ -94,7 +94,7 @@ static void write_which(struct gb_writer *writer, const void *arg)
 
 static int check_origin(const struct gpubuf_object *from)
 {
-    const struct gb_holding *lease = from->lease;
+    const struct gb_client_lease *lease = from->lease;
 
     if (!lease->access.live)
         return 0;
@@ -159,7 +159,7 @@ static void make_dense(struct gb_layout *array)
 static int create_like(const struct gpubuf_object *from,
                        const struct gpubuf_create_options *options, struct gpubuf_object **object)
 {
-    const struct gb_holding *lease = from->lease;
+    const struct gb_client_lease *lease = from->lease;
     struct gb_layout layout = lease->layout;
     struct gb_pool pool = {0};
     int r = 0;
@@ -176,16 +176,16 @@ static int create_like(const struct gpubuf_object *from,
 
 /* ---- the content ---- */
 
-static int copy_buffer(const struct gb_holding *to, const struct gb_buffer *target,
-                       const struct gb_holding *from, const struct gb_buffer *source)
+static int copy_buffer(const struct gb_client_lease *to, const struct gb_buffer *target,
+                       const struct gb_client_lease *from, const struct gb_buffer *source)
 {
     if (!source->present)
         return 0;
     return gb_buffer_write(to, target, 0, gb_buffer_address(from, source), source->bytes);
 }
 
-static int copy_column(const struct gb_holding *to, const struct gb_column *target,
-                       const struct gb_holding *from, const struct gb_column *source)
+static int copy_column(const struct gb_client_lease *to, const struct gb_column *target,
+                       const struct gb_client_lease *from, const struct gb_column *source)
 {
     int r = copy_buffer(to, &target->data, from, &source->data);
 

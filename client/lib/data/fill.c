@@ -215,7 +215,7 @@ static int read_stretch(const struct file *file, char *to, uint64_t offset, uint
 /* ---- the readers ---------------------------------------------------------------------------- */
 
 /* The next piece that nobody has; NULL: there is none, or it is over. */
-static struct piece *take(struct gpubuf_fill *fill)
+static struct piece *next_piece(struct gpubuf_fill *fill)
 {
     pthread_mutex_lock(&fill->lock);
     bool more = !fill->stopped && fill->next < fill->count;
@@ -254,7 +254,7 @@ struct stage {
 static int stage_begin(struct stage *stage, const struct gpubuf_fill *fill, struct gb_error *error)
 {
     const struct gb_cuda *cuda = fill->gpu->cuda;
-    int r = gb_staging_take(fill->object, PIECE + PAGE, &stage->block);
+    int r = gb_staging_acquire(fill->object, PIECE + PAGE, &stage->block);
 
     if (r < 0)
         return gb_fail_memory(error);
@@ -266,7 +266,7 @@ static int stage_begin(struct stage *stage, const struct gpubuf_fill *fill, stru
 }
 
 /* Waits for the copy from this buffer. */
-static int stage_settle(struct stage *stage, struct gpubuf_fill *fill, struct gb_error *error)
+static int stage_wait(struct stage *stage, struct gpubuf_fill *fill, struct gb_error *error)
 {
     const struct gb_cuda *cuda = fill->gpu->cuda;
     struct piece *piece = stage->piece;
@@ -311,8 +311,8 @@ static int copy_pieces(struct gpubuf_fill *fill, CUstream stream, struct stage *
 
     for (unsigned i = 0; r == 0; i = (i + 1) % STAGES) {
         struct stage *stage = &stages[i];
-        r = stage_settle(stage, fill, error);
-        if (r < 0 || !(piece = take(fill)))
+        r = stage_wait(stage, fill, error);
+        if (r < 0 || !(piece = next_piece(fill)))
             break;
         if (!stage->block)
             r = stage_begin(stage, fill, error);
@@ -320,7 +320,7 @@ static int copy_pieces(struct gpubuf_fill *fill, CUstream stream, struct stage *
             r = stage_copy(stage, fill, piece, stream, error);
     }
     for (unsigned i = 0; i < STAGES && r == 0; i++)
-        r = stage_settle(&stages[i], fill, error);
+        r = stage_wait(&stages[i], fill, error);
     return r;
 }
 
@@ -344,7 +344,7 @@ static int read_to_gpu(struct gpubuf_fill *fill, struct gb_error *error)
     for (unsigned i = 0; i < STAGES; i++) {
         if (stages[i].event)
             (void)cuda->cuEventDestroy(stages[i].event);
-        gb_staging_give(stages[i].block);
+        gb_staging_release(stages[i].block);
     }
     gb_gpu_leave(fill->gpu);
     return r;
@@ -376,7 +376,7 @@ static int read_to_host(struct gpubuf_fill *fill, struct gb_error *error)
     struct piece *piece;
     int r = buffer ? 0 : gb_fail_memory(error);
 
-    while (r == 0 && (piece = take(fill))) {
+    while (r == 0 && (piece = next_piece(fill))) {
         r = copy_to_host(fill, piece, buffer, error);
         if (r == 0)
             finish(fill, piece);
@@ -398,7 +398,7 @@ static void *run(void *argument)
 /* ---- beginning ------------------------------------------------------------------------------ */
 
 /* Whether a range goes on where another ends, in the file and in the object. */
-static bool goes_on(const struct gpubuf_file_range *range, const struct gpubuf_file_range *next)
+static bool adjoins(const struct gpubuf_file_range *range, const struct gpubuf_file_range *next)
 {
     return range->fd == next->fd && range->offset + range->bytes == next->offset &&
            range->at + range->bytes == next->at;
@@ -412,7 +412,7 @@ static void cut(struct gpubuf_fill *fill, const struct gpubuf_file_range *ranges
 
     for (size_t i = 0, end; i < count; i = end) {
         struct gpubuf_file_range all = ranges[i];
-        for (end = i + 1; end < count && goes_on(&all, &ranges[end]); end++)
+        for (end = i + 1; end < count && adjoins(&all, &ranges[end]); end++)
             all.bytes += ranges[end].bytes;
         const struct file *file = fill->files;
         while (file->fd != all.fd)
@@ -453,7 +453,7 @@ static int add_file(struct gpubuf_fill *fill, int fd, struct gb_error *error)
 /* Finds the mapping of the host that the buffer lies in. */
 static void find_mapping(struct gpubuf_fill *fill)
 {
-    const struct gb_holding *lease = fill->object->lease;
+    const struct gb_client_lease *lease = fill->object->lease;
 
     for (size_t i = 0; i < lease->segment_count && !fill->mapping; i++) {
         const struct gb_mapped *mapping = lease->segments[i].import->mappings[1];
@@ -559,7 +559,7 @@ int gpubuf_fill_begin(struct gpubuf_object *object, enum gpubuf_which which,
     (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&fill->changed, &clock);
     (void)pthread_condattr_destroy(&clock);
-    r = gb_holding_gpu(object->lease, &fill->gpu, &error);
+    r = gb_client_lease_gpu(object->lease, &fill->gpu, &error);
     find_mapping(fill);
     if (r == 0)
         r = plan(fill, ranges, count, &error);

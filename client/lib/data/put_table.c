@@ -11,7 +11,7 @@
 
 /* Bytes on their way into a buffer, one after the other. */
 struct window {
-    const struct gb_holding *lease;
+    const struct gb_client_lease *lease;
     const struct gb_buffer *buffer;
     uint64_t at;
     size_t held;
@@ -143,7 +143,7 @@ static int copy_text(struct window *window, const struct gpubuf_values *column, 
     return r < 0 ? r : flush(window);
 }
 
-static int copy_column(const struct gb_holding *lease, const struct gb_column *made,
+static int copy_column(const struct gb_client_lease *lease, const struct gb_column *made,
                        const struct gpubuf_values *column, uint64_t length)
 {
     enum gb_type type = made->dtype.type;

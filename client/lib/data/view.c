@@ -36,7 +36,7 @@ static int find_end(struct gb_buffer *buffer, void *arg)
 }
 
 /* Where the memory of a lease was mapped when it was opened. GPUBUF_E_UNSUPPORTED. */
-static int find_memory(const struct gb_holding *lease, const struct gb_imported **memory,
+static int find_memory(const struct gb_client_lease *lease, const struct gb_imported **memory,
                        struct gb_error *error)
 {
     if (lease->segment_count != 1)
@@ -60,7 +60,7 @@ static int find_memory(const struct gb_holding *lease, const struct gb_imported 
 /* Reads all that the versions of a view have in common. Waits for the content. */
 static int read_likeness(struct gpubuf_object *root, struct gb_likeness *likeness)
 {
-    struct gb_holding *lease = root->lease;
+    struct gb_client_lease *lease = root->lease;
     struct gb_error error, inner;
     int r = gpubuf_wait_ready(root, NULL);
 
@@ -82,7 +82,7 @@ static int read_likeness(struct gpubuf_object *root, struct gb_likeness *likenes
     return 0;
 }
 
-static int fail(const struct gb_holding *lease, const char *what, const struct gb_error *cause)
+static int fail(const struct gb_client_lease *lease, const char *what, const struct gb_error *cause)
 {
     struct gb_error error;
 
@@ -117,7 +117,7 @@ static int end(struct gpubuf_view *view, int r)
 
 static int open_window(struct gpubuf_object *root)
 {
-    struct gb_holding *lease = root->lease;
+    struct gb_client_lease *lease = root->lease;
     const struct gb_imported *memory;
     struct gb_view_window *window;
     struct gb_error error;
@@ -196,7 +196,7 @@ void gpubuf_unfollow(struct gpubuf_view *view)
 
 /* With the client's lock held. The lease of the view keeps its layout, its address and its window.
    While the client resumes, the list of those asked for follows. */
-static void change_places(struct gb_holding *view, struct gb_holding *other)
+static void change_places(struct gb_client_lease *view, struct gb_client_lease *other)
 {
     uint64_t version = atomic_load(&view->version);
     int state = atomic_load(&view->state);
@@ -209,11 +209,11 @@ static void change_places(struct gb_holding *view, struct gb_holding *other)
     atomic_store(&view->ready, atomic_load(&other->ready));
     atomic_store(&other->ready, ready);
     EXCHANGE(uint64_t, view->id, other->id);
-    EXCHANGE(enum gb_holding_content, view->access.content, other->access.content);
+    EXCHANGE(enum gb_client_lease_content, view->access.content, other->access.content);
     EXCHANGE(bool, view->parked, other->parked);
     EXCHANGE(size_t, view->segment_count, other->segment_count);
     EXCHANGE(struct gb_import *, view->segments[0].import, other->segments[0].import);
-    EXCHANGE(struct gb_holding_resuming, view->resuming, other->resuming);
+    EXCHANGE(struct gb_client_lease_resuming, view->resuming, other->resuming);
     if (view->resuming.asked)
         *view->resuming.asked = view;
     if (other->resuming.asked)
@@ -223,7 +223,7 @@ static void change_places(struct gb_holding *view, struct gb_holding *other)
 /* The view shows the other lease's memory; what the view had ends with the other lease. */
 static int take_over(struct gpubuf_view *view, struct gpubuf_object *other)
 {
-    struct gb_holding *lease = view->root->lease, *next = other->lease;
+    struct gb_client_lease *lease = view->root->lease, *next = other->lease;
     struct gpubuf_client *client = lease->client;
     const struct gb_imported *memory;
     struct gb_error error;
@@ -249,7 +249,7 @@ static int take_over(struct gpubuf_view *view, struct gpubuf_object *other)
 
 static int wait_streams(const struct gpubuf_view *view, void *const *streams, size_t count)
 {
-    const struct gb_holding *lease = view->root->lease;
+    const struct gb_client_lease *lease = view->root->lease;
     struct gb_error error;
     int r = gb_window_wait(lease->window, streams, count, &error);
 
@@ -271,7 +271,7 @@ static int compare(const struct gpubuf_view *view, struct gpubuf_object *other)
     return r < 0 ? fail(other->lease, "shown", &error) : 0;
 }
 
-static bool shows(const struct gb_holding *lease, const struct gpubuf_object *other)
+static bool shows(const struct gb_client_lease *lease, const struct gpubuf_object *other)
 {
     return !lease->parked && gb_window_is_shown(lease->window) &&
            atomic_load(&lease->state) == GB_LEASE_SEALED &&
@@ -286,7 +286,7 @@ int gpubuf_switch(struct gpubuf_view *view, const struct gpubuf_open_options *op
 
     if (r < 0)
         return r;
-    const struct gb_holding *lease = view->root->lease;
+    const struct gb_client_lease *lease = view->root->lease;
     r = gb_open_alone(lease->client, lease->name, options, NULL, &other);
     if (r == 0 && shows(lease, other)) {
         r = 1;
@@ -306,11 +306,11 @@ int gpubuf_switch(struct gpubuf_view *view, const struct gpubuf_open_options *op
 static void write_park(struct gb_writer *writer, const void *lease)
 {
     gb_write_format(writer, "{\"lease\":%" PRIu64 ",\"park\":true}",
-                    ((const struct gb_holding *)lease)->id);
+                    ((const struct gb_client_lease *)lease)->id);
 }
 
 /* Whether the lease is one that the daemon knows. */
-static int check_held(const struct gb_holding *lease)
+static int check_held(const struct gb_client_lease *lease)
 {
     if (atomic_load(&lease->state) == GB_LEASE_SEALED)
         return 0;
@@ -321,7 +321,7 @@ static int check_held(const struct gb_holding *lease)
 
 /* Nothing is shown before the daemon may give the memory to others. If it refuses, all is as it
    was. */
-static int hide_and_tell(struct gb_holding *lease)
+static int hide_and_tell(struct gb_client_lease *lease)
 {
     struct gpubuf_client *client = lease->client;
     struct gb_imported was;
@@ -337,7 +337,7 @@ static int hide_and_tell(struct gb_holding *lease)
 }
 
 /* The daemon is told last of the segment, which it waits for. */
-static void leave_memory(struct gb_holding *lease)
+static void leave_memory(struct gb_client_lease *lease)
 {
     struct gpubuf_client *client = lease->client;
 
@@ -345,7 +345,7 @@ static void leave_memory(struct gb_holding *lease)
     lease->parked = true;
     if (lease->segment_count > 0 && !lease->segments[0].import->detached)
         gb_imports_retire(&client->imports, lease->segments[0].import->segment);
-    gb_holding_unuse(lease);
+    gb_client_lease_unuse(lease);
     gb_imports_trim(&client->imports);
     gb_flush_releases(client);
     pthread_mutex_unlock(&client->lock);
@@ -357,7 +357,7 @@ int gpubuf_park(struct gpubuf_view *view, void *const *streams, size_t stream_co
 
     if (r < 0)
         return r;
-    struct gb_holding *lease = view->root->lease;
+    struct gb_client_lease *lease = view->root->lease;
     if (lease->parked)
         return end(view, 1);
     r = wait_streams(view, streams, stream_count);
@@ -378,7 +378,7 @@ int gpubuf_resume(struct gpubuf_view *view, int64_t wait_ms)
 
     if (r < 0)
         return r;
-    const struct gb_holding *lease = view->root->lease;
+    const struct gb_client_lease *lease = view->root->lease;
     if (!lease->parked && gb_window_is_shown(lease->window))
         return end(view, 1);
     r = check_held(lease);

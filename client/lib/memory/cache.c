@@ -474,8 +474,8 @@ static struct gb_import *import_add(struct gb_imports *imports, uint64_t segment
     return import;
 }
 
-int gb_imports_take(struct gb_imports *imports, const char *instance,
-                    const struct gb_segment_info *segment, int fd, struct gb_error *error)
+int gb_imports_map_segment(struct gb_imports *imports, const char *instance,
+                           const struct gb_segment_info *segment, int fd, struct gb_error *error)
 {
     struct gb_import *import = gb_imports_find(imports, segment->id);
     struct gb_mapped *mapping = NULL;

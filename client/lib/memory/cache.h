@@ -101,8 +101,8 @@ int gb_imports_reserve(struct gb_imports *imports, size_t more);
  * the daemon believes that this session has it. Errors of import.h, and GPUBUF_E_PROTOCOL if
  * another segment has that number.
  */
-int gb_imports_take(struct gb_imports *imports, const char *instance,
-                    const struct gb_segment_info *segment, int fd, struct gb_error *error);
+int gb_imports_map_segment(struct gb_imports *imports, const char *instance,
+                           const struct gb_segment_info *segment, int fd, struct gb_error *error);
 
 /* A read-only mapping of host memory that the session may write, made if there is none. NULL: it
    cannot be made. */

@@ -1,8 +1,8 @@
 #include "client/lib/memory/gpu_word.h"
 
 /* The current context is the GPU's. */
-static void give(struct gb_gpu_page *page, struct gb_gpu *gpu, void *host, size_t bytes,
-                 bool only_read)
+static void register_page(struct gb_gpu_page *page, struct gb_gpu *gpu, void *host, size_t bytes,
+                          bool only_read)
 {
     const struct gb_cuda *cuda = gpu->cuda;
     unsigned flags = CU_MEMHOSTREGISTER_DEVICEMAP | (only_read ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
@@ -31,7 +31,7 @@ bool gb_gpu_write_word(struct gb_gpu_page *page, struct gb_gpu *gpu, void *host,
     if (gb_gpu_enter(gpu, NULL) < 0)
         return false;
     if (!page->gpu)
-        give(page, gpu, host, bytes, false);
+        register_page(page, gpu, host, bytes, false);
     bool good = page->device && gpu->cuda->cuStreamWriteValue32(
                                     stream ? stream : GB_CU_STREAM_LEGACY, address_of(page, word),
                                     value, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
@@ -45,7 +45,7 @@ bool gb_gpu_wait_word(struct gb_gpu_page *page, struct gb_gpu *gpu, const void *
     if (gb_gpu_enter(gpu, NULL) < 0)
         return false;
     if (!page->gpu)
-        give(page, gpu, (void *)(uintptr_t)host, bytes, true);
+        register_page(page, gpu, (void *)(uintptr_t)host, bytes, true);
     bool good = page->device && gpu->cuda->cuStreamWaitValue32(
                                     stream ? stream : GB_CU_STREAM_LEGACY, address_of(page, word),
                                     value, CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS;

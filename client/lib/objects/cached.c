@@ -34,11 +34,11 @@ struct gb_cached {
     bool asked;                    /* for the page, over this connection */
     const _Atomic uint64_t *slots; /* NULL: there is no page */
     size_t slot_count;
-    const _Atomic uint32_t *pulse; /* a word that changes when the daemon dies … */
-    uint32_t alive;                /* … and its value until then */
-    struct gb_holding **buckets;   /* of those that are listed */
+    const _Atomic uint32_t *pulse;    /* a word that changes when the daemon dies … */
+    uint32_t alive;                   /* … and its value until then */
+    struct gb_client_lease **buckets; /* of those that are listed */
     size_t bucket_count, listed;
-    struct gb_holding *newest, *oldest; /* those that are cached */
+    struct gb_client_lease *newest, *oldest; /* those that are cached */
     size_t count;
     unsigned surplus; /* newcomers that found it full */
     int64_t swept_ms; /* when last */
@@ -111,7 +111,7 @@ void gb_cached_map(struct gpubuf_client *client, int fd, uint64_t slots, int pul
     if (slots == 0 || slots > UINT32_MAX)
         return;
     if (!cached->buckets) {
-        cached->buckets = calloc(BUCKETS_MIN, sizeof(struct gb_holding *));
+        cached->buckets = calloc(BUCKETS_MIN, sizeof(struct gb_client_lease *));
         cached->bucket_count = cached->buckets ? BUCKETS_MIN : 0;
     }
     cached->slot_count = (size_t)slots;
@@ -235,14 +235,14 @@ static uint64_t hash_of(const char *name, size_t length)
     return mix(hash, word);
 }
 
-static struct gb_holding **bucket_of(const struct gb_cached *cached, uint64_t hash)
+static struct gb_client_lease **bucket_of(const struct gb_cached *cached, uint64_t hash)
 {
     return &cached->buckets[hash & (cached->bucket_count - 1)];
 }
 
-static struct gb_holding *find(const struct gb_cached *cached, const char *name, uint64_t hash)
+static struct gb_client_lease *find(const struct gb_cached *cached, const char *name, uint64_t hash)
 {
-    struct gb_holding *lease = *bucket_of(cached, hash);
+    struct gb_client_lease *lease = *bucket_of(cached, hash);
 
     while (lease && (lease->hash != hash || strcmp(lease->name, name) != 0))
         lease = lease->chain;
@@ -253,14 +253,15 @@ static struct gb_holding *find(const struct gb_cached *cached, const char *name,
 static void grow(struct gb_cached *cached)
 {
     size_t count = cached->bucket_count * 2;
-    struct gb_holding **buckets = calloc(count, sizeof(struct gb_holding *));
+    struct gb_client_lease **buckets = calloc(count, sizeof(struct gb_client_lease *));
 
     if (!buckets)
         return;
     for (size_t i = 0; i < cached->bucket_count; i++) {
-        struct gb_holding *lease = cached->buckets[i];
+        struct gb_client_lease *lease = cached->buckets[i];
         while (lease) {
-            struct gb_holding *next = lease->chain, **bucket = &buckets[lease->hash & (count - 1)];
+            struct gb_client_lease *next = lease->chain,
+                                   **bucket = &buckets[lease->hash & (count - 1)];
             lease->chain = *bucket;
             *bucket = lease;
             lease = next;
@@ -271,9 +272,9 @@ static void grow(struct gb_cached *cached)
     cached->bucket_count = count;
 }
 
-static void unlist(struct gb_cached *cached, struct gb_holding *lease)
+static void unlist(struct gb_cached *cached, struct gb_client_lease *lease)
 {
-    struct gb_holding **link = bucket_of(cached, lease->hash);
+    struct gb_client_lease **link = bucket_of(cached, lease->hash);
 
     while (*link != lease)
         link = &(*link)->chain;
@@ -284,7 +285,7 @@ static void unlist(struct gb_cached *cached, struct gb_holding *lease)
 
 /* ---- by use ---- */
 
-static void uncache(struct gb_cached *cached, struct gb_holding *lease)
+static void uncache(struct gb_cached *cached, struct gb_client_lease *lease)
 {
     *(lease->newer ? &lease->newer->older : &cached->newest) = lease->older;
     *(lease->older ? &lease->older->newer : &cached->oldest) = lease->newer;
@@ -292,7 +293,7 @@ static void uncache(struct gb_cached *cached, struct gb_holding *lease)
     cached->count--;
 }
 
-static void put_newest(struct gb_cached *cached, struct gb_holding *lease)
+static void put_newest(struct gb_cached *cached, struct gb_client_lease *lease)
 {
     lease->newer = NULL;
     lease->older = cached->newest;
@@ -304,30 +305,30 @@ static void put_newest(struct gb_cached *cached, struct gb_holding *lease)
 
 /* Tells the daemon that the lease is unused, now again if it was used since. False: memory is
    out. */
-static bool tell_cached(struct gb_holding *lease)
+static bool tell_cached(struct gb_client_lease *lease)
 {
-    if (lease->told && !lease->used)
+    if (lease->reported && !lease->used)
         return true;
     if (gb_reserve_releases(lease->client, 1) < 0)
         return false;
     gb_push_cached(lease->client, lease->id, false);
-    lease->told = true;
+    lease->reported = true;
     lease->used = false;
     return true;
 }
 
 /* Gives a cached lease back. Tells the daemon first of a use since it was last told: a release does
    not count as one. */
-static void give_back(struct gb_cached *cached, struct gb_holding *lease)
+static void give_back(struct gb_cached *cached, struct gb_client_lease *lease)
 {
-    if (lease->told)
+    if (lease->reported)
         (void)tell_cached(lease);
     uncache(cached, lease);
     unlist(cached, lease);
-    gb_holding_end(lease);
+    gb_client_lease_end(lease);
 }
 
-static bool is_current(const struct gb_cached *cached, const struct gb_holding *lease)
+static bool is_current(const struct gb_cached *cached, const struct gb_client_lease *lease)
 {
     return cached->slots &&
            atomic_load_explicit(&cached->slots[lease->slot - 1], memory_order_acquire) ==
@@ -342,7 +343,7 @@ struct gpubuf_object *gb_cached_find(struct gpubuf_client *client, const char *n
 
     if (!cached || cached->listed == 0)
         return NULL;
-    struct gb_holding *lease = find(cached, name, hash_of(name, strlen(name)));
+    struct gb_client_lease *lease = find(cached, name, hash_of(name, strlen(name)));
     if (!lease)
         return NULL;
     if (!is_current(cached, lease)) {
@@ -366,25 +367,26 @@ struct gpubuf_object *gb_cached_find(struct gpubuf_client *client, const char *n
 /* Whether a lease may be cached. If more names are in use than the cache has room for, giving the
    oldest back each time would miss all of them in turn: most newcomers are turned away, so that the
    surplus alone misses; one is let in now and then, since the most used should be cached. */
-static bool has_room(struct gb_cached *cached, const struct gb_holding *lease, int64_t now)
+static bool has_room(struct gb_cached *cached, const struct gb_client_lease *lease, int64_t now)
 {
-    if (cached->count < cached->most || lease->told || now - cached->oldest->idle_since >= FRESH_MS)
+    if (cached->count < cached->most || lease->reported ||
+        now - cached->oldest->idle_since >= FRESH_MS)
         return true;
     return ++cached->surplus % ADMIT_EVERY == 0;
 }
 
-bool gb_cached_take(struct gb_holding *lease)
+bool gb_cached_add(struct gb_client_lease *lease)
 {
     struct gpubuf_client *client = lease->client;
     struct gb_cached *cached = client->cached;
     int64_t now = gb_coarse_ms();
-    bool tells = !lease->told;
+    bool reports = !lease->reported;
 
     if (!lease->listed)
         return false;
     if (client->end.lost.code || client->link != GB_LINK_UP || !lease->twice ||
         atomic_load(&lease->ready) || !is_current(cached, lease) || !has_room(cached, lease, now) ||
-        (tells && !tell_cached(lease))) {
+        (reports && !tell_cached(lease))) {
         unlist(cached, lease);
         return false;
     }
@@ -395,12 +397,12 @@ bool gb_cached_take(struct gb_holding *lease)
     atomic_store_explicit(&client->caches, true, memory_order_relaxed);
     /* The flusher has to hear of recalls, whatever the program does next, and to tell what the
        daemon does not know. */
-    if (tells || !client->flush.listens)
+    if (reports || !client->flush.listens)
         (void)gb_flusher_engage(client);
     return true;
 }
 
-void gb_cached_list(struct gb_holding *lease)
+void gb_cached_list(struct gb_client_lease *lease)
 {
     struct gb_cached *cached = lease->client->cached;
 
@@ -413,14 +415,14 @@ void gb_cached_list(struct gb_holding *lease)
         ask_for_page(lease->client);
     if (!cached->slots || !lease->slot || lease->slot > cached->slot_count)
         return;
-    struct gb_holding *former = find(cached, lease->name, lease->hash);
+    struct gb_client_lease *former = find(cached, lease->name, lease->hash);
     if (former && former->cached)
         give_back(cached, former);
     else if (former)
         unlist(cached, former);
     if (cached->listed >= cached->bucket_count)
         grow(cached);
-    struct gb_holding **bucket = bucket_of(cached, lease->hash);
+    struct gb_client_lease **bucket = bucket_of(cached, lease->hash);
     lease->chain = *bucket;
     *bucket = lease;
     lease->listed = true;
@@ -430,17 +432,17 @@ void gb_cached_list(struct gb_holding *lease)
 /* ---- what the daemon wants ---- */
 
 /* The lease is in use: tells the daemon so; it is told anew when the lease is no longer used. */
-static void tell_used(struct gb_holding *lease)
+static void tell_used(struct gb_client_lease *lease)
 {
     if (gb_reserve_releases(lease->client, 1) < 0)
         return;
     gb_push_cached(lease->client, lease->id, true);
-    lease->told = lease->used = false;
+    lease->reported = lease->used = false;
 }
 
 static void recall(struct gpubuf_client *client, uint64_t id)
 {
-    struct gb_holding *lease = client->leases;
+    struct gb_client_lease *lease = client->leases;
 
     while (lease && lease->id != id)
         lease = lease->next;
@@ -476,7 +478,7 @@ void gb_cached_recall(struct gpubuf_client *client, struct gb_json params)
     gb_flush_releases(client);
 }
 
-static bool lies_in(const struct gb_holding *lease, uint64_t segment)
+static bool lies_in(const struct gb_client_lease *lease, uint64_t segment)
 {
     for (size_t i = 0; i < lease->segment_count; i++) {
         if (lease->segments[i].import->segment == segment)
@@ -487,10 +489,10 @@ static bool lies_in(const struct gb_holding *lease, uint64_t segment)
 
 void gb_cached_clear_segment(struct gpubuf_client *client, uint64_t segment)
 {
-    struct gb_holding *lease = client->cached ? client->cached->oldest : NULL;
+    struct gb_client_lease *lease = client->cached ? client->cached->oldest : NULL;
 
     while (lease) {
-        struct gb_holding *next = lease->newer;
+        struct gb_client_lease *next = lease->newer;
         if (lies_in(lease, segment))
             give_back(client->cached, lease);
         lease = next;
@@ -501,7 +503,8 @@ void gb_cached_drop_stale(struct gpubuf_client *client)
 {
     struct gb_cached *cached = client->cached;
 
-    for (struct gb_holding *lease = cached ? cached->oldest : NULL, *next; lease; lease = next) {
+    for (struct gb_client_lease *lease = cached ? cached->oldest : NULL, *next; lease;
+         lease = next) {
         next = lease->newer;
         if (!is_current(cached, lease))
             give_back(cached, lease);
@@ -515,8 +518,8 @@ static bool tell_busy(struct gb_cached *cached, int64_t since_ms)
     bool any = false;
 
     for (size_t i = 0; cached->listed > cached->count && i < cached->bucket_count; i++)
-        for (struct gb_holding *lease = cached->buckets[i]; lease; lease = lease->chain) {
-            if (lease->cached || !lease->told)
+        for (struct gb_client_lease *lease = cached->buckets[i]; lease; lease = lease->chain) {
+            if (lease->cached || !lease->reported)
                 continue;
             any = true;
             if (lease->idle_since < since_ms)
@@ -536,7 +539,7 @@ void gb_cached_sweep(struct gpubuf_client *client)
     while (cached->oldest && now - cached->oldest->idle_since >= cached->ms)
         give_back(cached, cached->oldest);
     gb_cached_drop_stale(client);
-    for (struct gb_holding *lease = cached->oldest; lease; lease = lease->newer)
+    for (struct gb_client_lease *lease = cached->oldest; lease; lease = lease->newer)
         (void)tell_cached(lease);
     bool busy = tell_busy(cached, before);
     atomic_store_explicit(&client->caches, busy || cached->count > 0, memory_order_relaxed);
@@ -552,7 +555,7 @@ void gb_cached_forget(struct gpubuf_client *client)
     cached->asked = false;
     while (cached->oldest)
         give_back(cached, cached->oldest);
-    for (struct gb_holding *lease = client->leases; lease; lease = lease->next) {
+    for (struct gb_client_lease *lease = client->leases; lease; lease = lease->next) {
         if (lease->listed)
             unlist(cached, lease);
         lease->slot = 0;

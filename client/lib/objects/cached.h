@@ -1,7 +1,7 @@
 /*
  * Cached leases: the library keeps them when their last reference is gone, so that the next open of
  * the name finds them without asking the daemon: whether the name still means the object is read in
- * a page that the daemon writes (`keep` of docs/PROTOCOL.md). All with the client's lock held.
+ * a page that the daemon writes (`cache` of docs/PROTOCOL.md). All with the client's lock held.
  *
  * A version that is opened once costs nothing: the library asks for the page when a version was
  * opened twice, and keeps only leases of such versions.
@@ -37,14 +37,14 @@ void gb_cached_forget(struct gpubuf_client *client);
 
 /* Lists a lease that was granted to an open, if it has a slot. If there is no page yet, and the
    version was opened before, asks for one. */
-void gb_cached_list(struct gb_holding *lease);
+void gb_cached_list(struct gb_client_lease *lease);
 /* The object of that name (and version, unless 0), with a reference, if its lease is listed and
    still what the name means; else NULL. */
 struct gpubuf_object *gb_cached_find(struct gpubuf_client *client, const char *name,
                                      uint64_t version);
 /* The last reference to the lease is gone. True: it is cached. False: it is not, and is no longer
    listed. */
-bool gb_cached_take(struct gb_holding *lease);
+bool gb_cached_add(struct gb_client_lease *lease);
 
 /* The daemon wants leases back, or a segment. */
 void gb_cached_recall(struct gpubuf_client *client, struct gb_json params);

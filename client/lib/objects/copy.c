@@ -13,7 +13,7 @@ int gpubuf_device_ordinal(const struct gpubuf_object *object)
     struct gb_gpu *gpu;
     struct gb_error ignored;
 
-    if (!object || gb_holding_gpu(object->lease, &gpu, &ignored) < 0 || !gpu)
+    if (!object || gb_client_lease_gpu(object->lease, &gpu, &ignored) < 0 || !gpu)
         return -1;
     return gpu->ordinal;
 }
@@ -43,12 +43,12 @@ static int locate(const struct gpubuf_object *object, enum gpubuf_which which, u
 }
 
 /* Copies by the object's GPU, or else by the data's, or on the host. */
-static int copy(const struct gb_holding *lease, char *to, const char *from, const void *data,
+static int copy(const struct gb_client_lease *lease, char *to, const char *from, const void *data,
                 uint64_t bytes, void *stream)
 {
     struct gb_error error;
     struct gb_gpu *gpu;
-    int r = gb_holding_gpu(lease, &gpu, &error);
+    int r = gb_client_lease_gpu(lease, &gpu, &error);
 
     if (r == 0 && !gpu)
         gpu = gb_gpu_of_pointer(data);
@@ -93,7 +93,7 @@ int gb_writable(const struct gpubuf_object *object, enum gpubuf_which which, uin
         return gb_report_text(object->lease->client, GPUBUF_E_STALE,
                               "%s was lost: the connection broke before it was sealed",
                               object->lease->name);
-    if (!gb_holding_is_writable(object->lease))
+    if (!gb_client_lease_is_writable(object->lease))
         return gb_report_text(object->lease->client, GPUBUF_E_BUSY,
                               "%s is sealed, or about to be, and cannot be written",
                               object->lease->name);
@@ -118,19 +118,19 @@ int gpubuf_pin_memory(struct gpubuf_object *object)
 
     if (r < 0)
         return r;
-    struct gb_holding *lease = object->lease;
+    struct gb_client_lease *lease = object->lease;
     if (!gb_is_host(lease->device))
         return gb_report_text(lease->client, GPUBUF_E_INVALID, "%s is on a GPU already",
                               lease->name);
-    r = gb_holding_pin(lease, &error);
+    r = gb_client_lease_pin(lease, &error);
     return r < 0 ? gb_report(lease->client, &error) : 0;
 }
 
-int gb_finish_writing(const struct gb_holding *lease)
+int gb_finish_writing(const struct gb_client_lease *lease)
 {
     struct gb_error error;
     struct gb_gpu *gpu;
-    int r = gb_holding_gpu(lease, &gpu, &error);
+    int r = gb_client_lease_gpu(lease, &gpu, &error);
 
     if (r < 0 || !gpu)
         return r < 0 ? gb_report(lease->client, &error) : 0;

@@ -10,6 +10,6 @@ int gb_writable(const struct gpubuf_object *object, enum gpubuf_which which, uin
                 uint64_t bytes, char **place);
 
 /* After gb_buffer_write: waits until what it queued is in the object. Reports failures. */
-int gb_finish_writing(const struct gb_holding *lease);
+int gb_finish_writing(const struct gb_client_lease *lease);
 
 #endif

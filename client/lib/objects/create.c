@@ -365,7 +365,7 @@ static int create_reply(struct gb_request *request, const struct gb_reply *reply
         gb_grants_begin(&grants, client, reply, members.segments, 1, true, create->drops, error);
     if (r < 0)
         return r;
-    r = gb_grants_take(&grants, members.lease, members.object, &create->object, error);
+    r = gb_grants_make_lease(&grants, members.lease, members.object, &create->object, error);
     if (r == 0 && digest_layout(&create->object->lease->layout) != create->digest) {
         gb_object_drop(create->object);
         create->object = NULL;
@@ -373,7 +373,7 @@ static int create_reply(struct gb_request *request, const struct gb_reply *reply
                     "the daemon has created something else than was asked for");
     } else if (r == 0) {
         create->object->lease->final = create->final;
-        gb_holding_made(create->object->lease);
+        gb_client_lease_made(create->object->lease);
     } else if (r == GB_AGAIN) {
         r = request->canceled ? 0 : create_again(request, error);
     }
@@ -383,7 +383,7 @@ static int create_reply(struct gb_request *request, const struct gb_reply *reply
 
 static int clear_buffer(struct gb_buffer *buffer, void *arg)
 {
-    const struct gb_holding *lease = arg;
+    const struct gb_client_lease *lease = arg;
 
     if (buffer->bytes == 0)
         return 0;
@@ -392,7 +392,7 @@ static int clear_buffer(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
-static void clear_masks(const struct gb_holding *lease, const struct gb_column *column)
+static void clear_masks(const struct gb_client_lease *lease, const struct gb_column *column)
 {
     if (column->mask.present && column->mask.bytes > 0)
         memset(gb_buffer_address(lease, &column->mask), 0, (size_t)column->mask.bytes);
@@ -404,7 +404,7 @@ static void clear_masks(const struct gb_holding *lease, const struct gb_column *
    need not write. Both are zero in new objects in host memory. No lock is held. */
 static void clear(struct gpubuf_object *object)
 {
-    struct gb_holding *lease = object->lease;
+    struct gb_client_lease *lease = object->lease;
 
     if (!gb_is_host(lease->device))
         return;

@@ -51,7 +51,7 @@ static int take_segment(struct gb_grants *grants, const struct gb_reply *reply,
     if (gb_imports_reserve(&client->imports, 1) < 0)
         return gb_fail_memory(error);
 
-    r = gb_imports_take(&client->imports, client->daemon.instance, &segment, fd, error);
+    r = gb_imports_map_segment(&client->imports, client->daemon.instance, &segment, fd, error);
     if (r == GPUBUF_E_PROTOCOL || r == 0)
         return r;
     return note_failed(grants, segment.id, error);
@@ -109,7 +109,7 @@ void gb_grants_end(struct gb_grants *grants)
 
 struct placing {
     struct gb_grants *grants;
-    struct gb_holding *lease;
+    struct gb_client_lease *lease;
     struct gb_error *error;
 };
 
@@ -146,7 +146,7 @@ static struct gb_mapped *mapping_for(const struct gb_grants *grants, struct gb_i
    tried first. */
 static int lease_segment(struct placing *placing, uint64_t segment, uint64_t *index)
 {
-    struct gb_holding *lease = placing->lease;
+    struct gb_client_lease *lease = placing->lease;
 
     for (size_t i = lease->segment_count; i-- > 0;) {
         if (lease->segments[i].import->segment == segment) {
@@ -163,7 +163,7 @@ static int lease_segment(struct placing *placing, uint64_t segment, uint64_t *in
 
     if (lease->segment_count == lease->segment_capacity) {
         size_t capacity = lease->segment_capacity ? lease->segment_capacity * 2 : 2;
-        struct gb_holding_segment *segments =
+        struct gb_client_lease_segment *segments =
             gb_pool_alloc(&lease->pool, capacity * sizeof(*segments));
         if (!segments)
             return gb_fail_memory(placing->error);
@@ -174,7 +174,7 @@ static int lease_segment(struct placing *placing, uint64_t segment, uint64_t *in
     }
     gb_imports_use(imports, import);
     *index = lease->segment_count++;
-    lease->segments[*index] = (struct gb_holding_segment){
+    lease->segments[*index] = (struct gb_client_lease_segment){
         .import = import,
         .address = gb_mapped_address(mapping),
     };
@@ -253,17 +253,17 @@ static size_t lease_bytes(const struct object_members *members)
 
     while (flat && gb_json_next(&walk, &key, &item))
         flat = gb_json_type(item) != GB_JSON_ARRAY && !gb_json_is(key, "metadata");
-    return rounded(sizeof(struct gb_holding)) + rounded(sizeof(struct gpubuf_object)) +
-           2 * sizeof(struct gb_holding_segment) + rounded(members->name.length + 1) +
+    return rounded(sizeof(struct gb_client_lease)) + rounded(sizeof(struct gpubuf_object)) +
+           2 * sizeof(struct gb_client_lease_segment) + rounded(members->name.length + 1) +
            rounded(members->device.length + 1) +
            (members->label.text ? rounded(members->label.length + 1) : 0) +
            (flat ? 0 : gb_json_length(layout) * 3 + 256);
 }
 
-static struct gb_holding *lease_new(const struct object_members *members)
+static struct gb_client_lease *lease_new(const struct object_members *members)
 {
-    size_t size = lease_bytes(members), used = rounded(sizeof(struct gb_holding));
-    struct gb_holding *lease = malloc(size);
+    size_t size = lease_bytes(members), used = rounded(sizeof(struct gb_client_lease));
+    struct gb_client_lease *lease = malloc(size);
 
     if (!lease)
         return NULL;
@@ -275,7 +275,7 @@ static struct gb_holding *lease_new(const struct object_members *members)
     if (members->label.text) {
         lease->label = gb_pool_strndup(&lease->pool, members->label.text, members->label.length);
         if (!lease->label) {
-            gb_holding_free(lease);
+            gb_client_lease_free(lease);
             return NULL;
         }
     }
@@ -285,7 +285,7 @@ static struct gb_holding *lease_new(const struct object_members *members)
 }
 
 /* Reads the handle of the event that passes when the producer's work is done. */
-static int read_ready(struct gb_holding *lease, const struct gb_string *text,
+static int read_ready(struct gb_client_lease *lease, const struct gb_string *text,
                       struct gb_error *error)
 {
     unsigned char handle[GB_IPC_BYTES];
@@ -311,7 +311,7 @@ static int make_lease(struct gb_grants *grants, uint64_t id, struct gb_json obje
 
     if (r < 0)
         return r;
-    struct gb_holding *lease = lease_new(&members);
+    struct gb_client_lease *lease = lease_new(&members);
     if (!lease)
         return gb_fail_memory(error);
     lease->client = grants->client;
@@ -333,17 +333,17 @@ static int make_lease(struct gb_grants *grants, uint64_t id, struct gb_json obje
     if (r == 0)
         r = gb_layout_each(&lease->layout, place_buffer, &placing);
     if (r != 0) {
-        gb_holding_discard(lease);
+        gb_client_lease_discard(lease);
         return r;
     }
     gb_object_init_root(lease->root, lease);
-    gb_holding_add(lease);
+    gb_client_lease_add(lease);
     *out = lease->root;
     return 0;
 }
 
-int gb_grants_take(struct gb_grants *grants, uint64_t lease, struct gb_json object,
-                   struct gpubuf_object **out, struct gb_error *error)
+int gb_grants_make_lease(struct gb_grants *grants, uint64_t lease, struct gb_json object,
+                         struct gpubuf_object **out, struct gb_error *error)
 {
     int r = make_lease(grants, lease, object, out, error);
 
@@ -354,10 +354,11 @@ int gb_grants_take(struct gb_grants *grants, uint64_t lease, struct gb_json obje
     return r;
 }
 
-int gb_grants_take_cached(struct gb_grants *grants, uint64_t lease, uint64_t slot,
-                          struct gb_json object, struct gpubuf_object **out, struct gb_error *error)
+int gb_grants_make_cached_lease(struct gb_grants *grants, uint64_t lease, uint64_t slot,
+                                struct gb_json object, struct gpubuf_object **out,
+                                struct gb_error *error)
 {
-    int r = gb_grants_take(grants, lease, object, out, error);
+    int r = gb_grants_make_lease(grants, lease, object, out, error);
 
     if (r != 0)
         return r;

@@ -29,12 +29,12 @@ int gb_grants_begin(struct gb_grants *grants, struct gpubuf_client *client,
  * Makes a lease of an `object`. 0 and *out, GB_AGAIN, or a failure. Without success the lease has
  * been given back. GPUBUF_E_PROTOCOL, GPUBUF_E_NO_MEMORY, or why a segment could not be mapped.
  */
-int gb_grants_take(struct gb_grants *grants, uint64_t lease, struct gb_json object,
-                   struct gpubuf_object **out, struct gb_error *error);
-/* As gb_grants_take, for an open. `slot` is the lease's slot in the page, from 1 on; 0: none. */
-int gb_grants_take_cached(struct gb_grants *grants, uint64_t lease, uint64_t slot,
-                          struct gb_json object, struct gpubuf_object **out,
-                          struct gb_error *error);
+int gb_grants_make_lease(struct gb_grants *grants, uint64_t lease, struct gb_json object,
+                         struct gpubuf_object **out, struct gb_error *error);
+/* As that, for an open. `slot` is the lease's slot in the page, from 1 on; 0: none. */
+int gb_grants_make_cached_lease(struct gb_grants *grants, uint64_t lease, uint64_t slot,
+                                struct gb_json object, struct gpubuf_object **out,
+                                struct gb_error *error);
 
 /* Keeps the cache within its bounds. */
 void gb_grants_end(struct gb_grants *grants);

@@ -38,7 +38,7 @@ static const struct gb_mapped *find_mapping(const struct gb_import *import, cons
     return NULL;
 }
 
-static int hold_window(const struct gb_holding *lease, struct gb_hold **out,
+static int hold_window(const struct gb_client_lease *lease, struct gb_hold **out,
                        struct gpubuf_memory *memory)
 {
     if (strcmp(lease->device, "host") != 0)
@@ -64,7 +64,7 @@ int gb_hold_mapping(const struct gpubuf_object *object, enum gpubuf_which which,
 
     if (r != 0)
         return r;
-    const struct gb_holding *lease = object->lease;
+    const struct gb_client_lease *lease = object->lease;
     const struct gb_buffer *buffer = find_buffer(object, which);
     if (buffer->segment == GB_NO_SEGMENT || (object->selection && object->selection->copy))
         return 1;

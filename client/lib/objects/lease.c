@@ -17,7 +17,7 @@
 
 /* ---- among the client's ---- */
 
-void gb_holding_free(struct gb_holding *lease)
+void gb_client_lease_free(struct gb_client_lease *lease)
 {
     free(atomic_load(&lease->ready));
     free(lease->relabeled);
@@ -25,14 +25,14 @@ void gb_holding_free(struct gb_holding *lease)
     free(lease);
 }
 
-void gb_holding_unuse(struct gb_holding *lease)
+void gb_client_lease_unuse(struct gb_client_lease *lease)
 {
     for (size_t i = 0; i < lease->segment_count; i++)
         gb_imports_unuse(&lease->client->imports, lease->segments[i].import);
     lease->segment_count = 0;
 }
 
-void gb_holding_add(struct gb_holding *lease)
+void gb_client_lease_add(struct gb_client_lease *lease)
 {
     struct gpubuf_client *client = lease->client;
 
@@ -48,13 +48,13 @@ void gb_holding_add(struct gb_holding *lease)
         gb_flusher_watch(client);
 }
 
-void gb_holding_discard(struct gb_holding *lease)
+void gb_client_lease_discard(struct gb_client_lease *lease)
 {
-    gb_holding_unuse(lease);
-    gb_holding_free(lease);
+    gb_client_lease_unuse(lease);
+    gb_client_lease_free(lease);
 }
 
-bool gb_holding_is_writable(const struct gb_holding *lease)
+bool gb_client_lease_is_writable(const struct gb_client_lease *lease)
 {
     int state = atomic_load(&lease->state);
 
@@ -84,7 +84,7 @@ static int widen(struct gb_buffer *buffer, void *arg)
 }
 
 /* The writable mapping of a created object, and its range there. NULL: there is none. */
-static struct gb_mapped *written(struct gb_holding *lease, struct extent *extent)
+static struct gb_mapped *written(struct gb_client_lease *lease, struct extent *extent)
 {
     if (!lease->access.writable || lease->segment_count != 1)
         return NULL;
@@ -96,14 +96,14 @@ static struct gb_mapped *written(struct gb_holding *lease, struct extent *extent
     return mapping;
 }
 
-static struct gb_mapped *written_on_host(struct gb_holding *lease, struct extent *extent)
+static struct gb_mapped *written_on_host(struct gb_client_lease *lease, struct extent *extent)
 {
     struct gb_mapped *mapping = written(lease, extent);
 
     return mapping && !gb_mapped_gpu(mapping) ? mapping : NULL;
 }
 
-void gb_holding_made(struct gb_holding *lease)
+void gb_client_lease_made(struct gb_client_lease *lease)
 {
     struct extent extent;
     struct gb_mapped *mapping = written(lease, &extent);
@@ -117,15 +117,15 @@ void gb_holding_made(struct gb_holding *lease)
     lease->access.counted = true;
 }
 
-void gb_holding_guard(struct gb_holding *lease)
+void gb_client_lease_guard(struct gb_client_lease *lease)
 {
     struct extent extent;
 
     if (written_on_host(lease, &extent))
-        (void)gb_holding_protect(lease);
+        (void)gb_client_lease_protect(lease);
 }
 
-bool gb_holding_protect(struct gb_holding *lease)
+bool gb_client_lease_protect(struct gb_client_lease *lease)
 {
     struct extent extent;
     struct gb_mapped *mapping = written(lease, &extent);
@@ -135,7 +135,7 @@ bool gb_holding_protect(struct gb_holding *lease)
     return lease->guarded || atomic_load(&lease->held);
 }
 
-void gb_holding_unguard(struct gb_holding *lease)
+void gb_client_lease_unguard(struct gb_client_lease *lease)
 {
     struct extent extent = {0, 0};
     struct gb_mapped *mapping = lease->guarded ? written(lease, &extent) : NULL;
@@ -145,7 +145,7 @@ void gb_holding_unguard(struct gb_holding *lease)
     lease->guarded = false;
 }
 
-int gb_holding_finish(struct gb_holding *lease, struct gb_error *error)
+int gb_client_lease_finish(struct gb_client_lease *lease, struct gb_error *error)
 {
     struct extent extent;
     struct gb_mapped *mapping = written_on_host(lease, &extent);
@@ -160,19 +160,19 @@ int gb_holding_finish(struct gb_holding *lease, struct gb_error *error)
     return 0;
 }
 
-void gb_holding_stray(struct gb_holding *lease)
+void gb_client_lease_stray(struct gb_client_lease *lease)
 {
     struct extent extent;
     struct gb_mapped *mapping = written_on_host(lease, &extent);
 
     if (!mapping || lease->stray)
         return;
-    gb_holding_unguard(lease);
+    gb_client_lease_unguard(lease);
     gb_mapped_stray(mapping, 1);
     lease->stray = true;
 }
 
-void gb_holding_lose(struct gb_holding *lease)
+void gb_client_lease_lose(struct gb_client_lease *lease)
 {
     struct extent extent = {0, 0};
     struct gb_mapped *mapping = lease->access.counted ? written(lease, &extent) : NULL;
@@ -183,7 +183,7 @@ void gb_holding_lose(struct gb_holding *lease)
 }
 
 /* The mapping of a segment that the lease uses. */
-static struct gb_mapped *mapping_of(const struct gb_holding_segment *segment)
+static struct gb_mapped *mapping_of(const struct gb_client_lease_segment *segment)
 {
     struct gb_mapped *const *mappings = segment->import->mappings;
     bool first = mappings[0] && gb_mapped_address(mappings[0]) == segment->address;
@@ -193,13 +193,13 @@ static struct gb_mapped *mapping_of(const struct gb_holding_segment *segment)
 
 static pthread_mutex_t pin_lock = PTHREAD_MUTEX_INITIALIZER; /* inside a client's lock */
 
-int gb_holding_pin(struct gb_holding *lease, struct gb_error *error)
+int gb_client_lease_pin(struct gb_client_lease *lease, struct gb_error *error)
 {
     int r = 0;
 
     pthread_mutex_lock(&pin_lock);
     for (size_t i = 0; i < lease->segment_count && r == 0; i++) {
-        struct gb_holding_segment *segment = &lease->segments[i];
+        struct gb_client_lease_segment *segment = &lease->segments[i];
         if (!segment->pinned)
             r = gb_mapped_pin(mapping_of(segment), error);
         segment->pinned = segment->pinned || r == 0;
@@ -208,7 +208,7 @@ int gb_holding_pin(struct gb_holding *lease, struct gb_error *error)
     return r;
 }
 
-static void unpin(struct gb_holding *lease)
+static void unpin(struct gb_client_lease *lease)
 {
     for (size_t i = 0; i < lease->segment_count; i++) {
         if (!lease->segments[i].pinned)
@@ -220,9 +220,9 @@ static void unpin(struct gb_holding *lease)
 }
 
 /* Ends guard and stray before the daemon is told: after that the memory may be another object's. */
-static void let_go(struct gb_holding *lease)
+static void let_go(struct gb_client_lease *lease)
 {
-    gb_holding_unguard(lease);
+    gb_client_lease_unguard(lease);
     unpin(lease);
     if (lease->stray)
         gb_mapped_stray(lease->segments[0].import->mappings[1], -1);
@@ -232,7 +232,7 @@ static void let_go(struct gb_holding *lease)
 
 /* ---- the end of a lease ---- */
 
-void gb_holding_end(struct gb_holding *lease)
+void gb_client_lease_end(struct gb_client_lease *lease)
 {
     struct gpubuf_client *client = lease->client;
     int state = atomic_load(&lease->state);
@@ -249,12 +249,12 @@ void gb_holding_end(struct gb_holding *lease)
     if (state != GB_LEASE_ENDED && state != GB_LEASE_STALE)
         gb_push_release(client, lease->id);
     gb_ready_free(atomic_exchange(&lease->ready, NULL));
-    gb_holding_unuse(lease);
+    gb_client_lease_unuse(lease);
     if (client->end.lost.code)
         gb_imports_abandon(&client->imports);
     else
         gb_imports_trim(&client->imports);
-    gb_holding_free(lease);
+    gb_client_lease_free(lease);
     gb_client_release(client); /* not the last reference: the caller, who has the lock, has one */
 }
 
@@ -274,7 +274,8 @@ void gb_send_releases(struct gpubuf_client *client)
 
 /* ---- where it lies ---- */
 
-int gb_holding_gpu(const struct gb_holding *lease, struct gb_gpu **gpu, struct gb_error *error)
+int gb_client_lease_gpu(const struct gb_client_lease *lease, struct gb_gpu **gpu,
+                        struct gb_error *error)
 {
     if (!gb_is_host(lease->device))
         return gb_gpu_find(lease->device, gpu, error);

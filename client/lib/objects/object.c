@@ -69,7 +69,7 @@ static void set_column(struct gpubuf_object *object)
     set_dtype(object);
 }
 
-void gb_object_init_root(struct gpubuf_object *object, struct gb_holding *lease)
+void gb_object_init_root(struct gpubuf_object *object, struct gb_client_lease *lease)
 {
     struct gb_layout *layout = &lease->layout;
 
@@ -109,7 +109,7 @@ void gb_object_init_root(struct gpubuf_object *object, struct gb_holding *lease)
 }
 
 /* A view of the same lease, to be filled in, with room for `ndim` extents of its own. */
-static struct gpubuf_object *view_new(struct gb_holding *lease, unsigned ndim)
+static struct gpubuf_object *view_new(struct gb_client_lease *lease, unsigned ndim)
 {
     struct gpubuf_object *view = calloc(1, sizeof(*view) + ndim * sizeof(view->own_shape[0]));
 
@@ -234,7 +234,7 @@ const int64_t *gpubuf_strides(const struct gpubuf_object *object)
 
 /* ---- memory ---- */
 
-void *gb_buffer_address(const struct gb_holding *lease, const struct gb_buffer *buffer)
+void *gb_buffer_address(const struct gb_client_lease *lease, const struct gb_buffer *buffer)
 {
     if (buffer->segment == GB_NO_SEGMENT)
         return nothing;
@@ -248,8 +248,8 @@ char *gb_object_data(const struct gpubuf_object *object)
     return gb_buffer_address(object->lease, &object->column->data);
 }
 
-int gb_buffer_write(const struct gb_holding *lease, const struct gb_buffer *buffer, uint64_t offset,
-                    const void *from, uint64_t bytes)
+int gb_buffer_write(const struct gb_client_lease *lease, const struct gb_buffer *buffer,
+                    uint64_t offset, const void *from, uint64_t bytes)
 {
     if (bytes == 0)
         return 0;
@@ -270,7 +270,7 @@ int gb_buffer_write(const struct gb_holding *lease, const struct gb_buffer *buff
     return 0;
 }
 
-int gb_buffer_write_bits(const struct gb_holding *lease, const struct gb_buffer *buffer,
+int gb_buffer_write_bits(const struct gb_client_lease *lease, const struct gb_buffer *buffer,
                          const unsigned char *bits, uint64_t start, uint64_t length)
 {
     uint64_t bytes = length / 8 + (length % 8 != 0);
@@ -304,7 +304,7 @@ int gpubuf_memory(const struct gpubuf_object *object, enum gpubuf_which which,
 
     if (r < 0)
         return r;
-    const struct gb_holding *lease = object->lease;
+    const struct gb_client_lease *lease = object->lease;
     if (atomic_load(&lease->client->disconnected))
         return gb_report_text(lease->client, GPUBUF_E_CLOSED,
                               "the client has disconnected; the memory is no longer promised");
@@ -341,7 +341,7 @@ int gpubuf_memory(const struct gpubuf_object *object, enum gpubuf_which which,
     *memory = (struct gpubuf_memory){
         .pointer = address,
         .bytes = bytes,
-        .writable = gb_holding_is_writable(lease),
+        .writable = gb_client_lease_is_writable(lease),
     };
     return 0;
 }
@@ -393,7 +393,7 @@ static uint64_t offset_at(const char *offsets, size_t width, uint64_t i)
 
 bool gpubuf_is_valid(const struct gpubuf_object *object, uint64_t i)
 {
-    const struct gb_holding *lease = object->lease;
+    const struct gb_client_lease *lease = object->lease;
 
     if (i >= element_count(object) || !gb_is_host(lease->device))
         return false;
@@ -414,7 +414,7 @@ bool gpubuf_is_valid(const struct gpubuf_object *object, uint64_t i)
 const char *gpubuf_string_at(const struct gpubuf_object *column, uint64_t i, uint64_t *length)
 {
     static const char empty[1];
-    const struct gb_holding *lease = column->lease;
+    const struct gb_client_lease *lease = column->lease;
     const struct gb_column *made = column->column;
     uint64_t at = column->offset + i, begin, end, ignored = 0;
 
@@ -631,7 +631,7 @@ int gpubuf_select(struct gpubuf_object *table, const char *const *names, size_t 
 
 /* ---- an array of a bundle ---- */
 
-int gb_object_array(struct gb_holding *lease, const struct gb_dtype *dtype, unsigned ndim,
+int gb_object_array(struct gb_client_lease *lease, const struct gb_dtype *dtype, unsigned ndim,
                     const uint64_t *shape, uint64_t start, void *copy, struct gpubuf_object **array)
 {
     struct gb_selection *selection = selection_new(&lease->layout.column, ndim);

@@ -20,7 +20,7 @@ struct gb_selection {
 
 struct gpubuf_object {
     _Atomic size_t references;
-    struct gb_holding *lease; /* each object but the root counts as a reference of it */
+    struct gb_client_lease *lease; /* each object but the root counts as a reference of it */
     enum gpubuf_kind kind;
     /* The viewed part: a column; the table's columns and length; of arrays and bytes data and mask.
        In the lease's layout, or in `selection`. */
@@ -43,11 +43,11 @@ struct gpubuf_object {
 };
 
 /* Fills in the root object of a lease. */
-void gb_object_init_root(struct gpubuf_object *object, struct gb_holding *lease);
+void gb_object_init_root(struct gpubuf_object *object, struct gb_client_lease *lease);
 
 /* A view of an array that lies `start` bytes into the lease's one buffer, aligned, in C order; or
    into `copy`, which is the view's from here on, after a failure too. */
-int gb_object_array(struct gb_holding *lease, const struct gb_dtype *dtype, unsigned ndim,
+int gb_object_array(struct gb_client_lease *lease, const struct gb_dtype *dtype, unsigned ndim,
                     const uint64_t *shape, uint64_t start, void *copy,
                     struct gpubuf_object **array);
 
@@ -65,15 +65,15 @@ char *gb_object_data(const struct gpubuf_object *object);
 void gb_selection_drop(struct gb_selection *selection);
 
 /* Where a buffer lies here. */
-void *gb_buffer_address(const struct gb_holding *lease, const struct gb_buffer *buffer);
+void *gb_buffer_address(const struct gb_client_lease *lease, const struct gb_buffer *buffer);
 
 /* Copies `bytes` bytes to `offset` in a buffer of an object being written. GPUBUF_E_PROTOCOL if
    they do not fit: the daemon gave less than it was asked for. Reports failures. */
-int gb_buffer_write(const struct gb_holding *lease, const struct gb_buffer *buffer, uint64_t offset,
-                    const void *from, uint64_t bytes);
+int gb_buffer_write(const struct gb_client_lease *lease, const struct gb_buffer *buffer,
+                    uint64_t offset, const void *from, uint64_t bytes);
 
 /* The same for bits [start, start + length) of `bits`, which begin the buffer. */
-int gb_buffer_write_bits(const struct gb_holding *lease, const struct gb_buffer *buffer,
+int gb_buffer_write_bits(const struct gb_client_lease *lease, const struct gb_buffer *buffer,
                          const unsigned char *bits, uint64_t start, uint64_t length);
 
 /* How many of `length` bits from bit `offset` on are 1. */

@@ -74,7 +74,7 @@ struct open {
     bool alone; /* for a view */
     /* The version that this lease is on, whose number may change until the request is sent; NULL:
        that of the name. It lives as long as its caller waits. */
-    const struct gb_holding *of;
+    const struct gb_client_lease *of;
     size_t name_length;
     char name[];
 };
@@ -151,12 +151,12 @@ static int open_reply(struct gb_request *request, const struct gb_reply *reply,
     if (r < 0)
         return r;
     r = open->alone || open->options.write
-            ? gb_grants_take(&grants, grant.lease, grant.object, &open->object, error)
-            : gb_grants_take_cached(&grants, grant.lease, grant.slot + 1, grant.object,
-                                    &open->object, error);
+            ? gb_grants_make_lease(&grants, grant.lease, grant.object, &open->object, error)
+            : gb_grants_make_cached_lease(&grants, grant.lease, grant.slot + 1, grant.object,
+                                          &open->object, error);
     if (r == 0 && open->options.write) {
         open->object->lease->access.generation = grant.generation;
-        gb_holding_made(open->object->lease);
+        gb_client_lease_made(open->object->lease);
     }
     if (r == GB_AGAIN)
         r = request->canceled ? 0 : open_again(request, error);
@@ -227,7 +227,7 @@ static struct open *open_new(const char *name, size_t length,
 /* Sends an open. With the client entered, and when no cached lease has the answer. */
 static int open_start(struct gpubuf_client *client, const char *name,
                       const struct gpubuf_open_options *options, bool alone,
-                      const struct gb_holding *of, struct open **out)
+                      const struct gb_client_lease *of, struct open **out)
 {
     size_t length = name ? strlen(name) : 0;
     struct gb_path path = {.key = "name"};
@@ -253,7 +253,7 @@ static int open_start(struct gpubuf_client *client, const char *name,
 /* Sends an open and waits for its answer, with the client entered. */
 static int open_now(struct gpubuf_client *client, const char *name,
                     const struct gpubuf_open_options *options, bool alone,
-                    const struct gb_holding *of, struct gpubuf_object **object)
+                    const struct gb_client_lease *of, struct gpubuf_object **object)
 {
     struct open *open;
     int r = open_start(client, name, options, alone, of, &open);
@@ -270,7 +270,7 @@ static int open_now(struct gpubuf_client *client, const char *name,
 }
 
 int gb_open_alone(struct gpubuf_client *client, const char *name,
-                  const struct gpubuf_open_options *given, const struct gb_holding *of,
+                  const struct gpubuf_open_options *given, const struct gb_client_lease *of,
                   struct gpubuf_object **object)
 {
     struct gpubuf_open_options options;

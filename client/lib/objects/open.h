@@ -31,7 +31,7 @@ int gb_open_malformed(struct gb_error *error);
  * others share. Reports failures.
  */
 int gb_open_alone(struct gpubuf_client *client, const char *name,
-                  const struct gpubuf_open_options *given, const struct gb_holding *of,
+                  const struct gpubuf_open_options *given, const struct gb_client_lease *of,
                   struct gpubuf_object **object);
 /* The object that a cached lease holds, with a reference, if the name still means it, and the
    lease's number; NULL: ask the daemon. Unlike the others it takes the client's lock itself. */

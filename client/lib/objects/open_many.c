@@ -164,7 +164,8 @@ static int take_entry(struct gb_grants *grants, struct gb_json item, const struc
     if ((present & 3) != 3)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "objects has neither a lease nor an error");
     *status = 0;
-    int r = gb_grants_take_cached(grants, grant.lease, grant.slot + 1, grant.object, object, error);
+    int r = gb_grants_make_cached_lease(grants, grant.lease, grant.slot + 1, grant.object, object,
+                                        error);
     if (r < 0 && r != GPUBUF_E_PROTOCOL)
         *status = r, r = 0; /* only this one */
     return r;
@@ -225,7 +226,7 @@ static int part_read(struct part *part, struct gb_grants *grants, struct gb_json
 }
 
 /* Asks for what is left, or for the next names, if there are any. */
-static int part_go_on(struct part *part, struct gb_error *error)
+static int part_send_again(struct part *part, struct gb_error *error)
 {
     struct gpubuf_client *client = part->base.client;
 
@@ -267,7 +268,7 @@ static int part_reply(struct gb_request *request, const struct gb_reply *reply,
         return r;
     r = part_read(part, &grants, members.objects, error);
     if (r == 0)
-        r = part_go_on(part, error);
+        r = part_send_again(part, error);
     gb_grants_end(&grants);
     return r;
 }
@@ -287,7 +288,7 @@ static void part_ended(struct open_many *many, const struct part *part)
         gb_request_end(&many->base, part->base.status, &part->base.error);
 }
 
-static void part_settle(struct gb_request *request)
+static void part_on_end(struct gb_request *request)
 {
     struct part *part = (struct part *)request;
     struct open_many *many = part->many;
@@ -314,12 +315,12 @@ static void part_free(struct gb_request *request)
 
 static const struct gb_request_type part_type = {
     .reply = part_reply,
-    .settle = part_settle,
+    .on_end = part_on_end,
     .resend = part_resend,
     .free = part_free,
 };
 
-static void many_settle(struct gb_request *request)
+static void many_on_end(struct gb_request *request)
 {
     struct open_many *many = (struct open_many *)request;
 
@@ -382,7 +383,7 @@ static void many_deliver(struct gb_request *request, int status)
 
 static const struct gb_request_type many_type = {
     .reply = many_reply,
-    .settle = many_settle,
+    .on_end = many_on_end,
     .resend = many_resend,
     .deliver = many_deliver,
     .discard = many_discard,

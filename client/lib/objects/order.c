@@ -193,7 +193,7 @@ void gb_order_unreserve(struct gpubuf_client *client)
     client->order->reserved--;
 }
 
-void gb_order_sealed(struct gb_holding *lease, struct gb_ready *ready)
+void gb_order_sealed(struct gb_client_lease *lease, struct gb_ready *ready)
 {
     struct gpubuf_client *client = lease->client;
     struct gb_order *order = client->order;
@@ -249,7 +249,7 @@ int gpubuf_release_on(struct gpubuf_object *object, void *stream)
     struct gpubuf_client *client = object->lease->client;
     struct gb_error error;
     struct gb_gpu *gpu;
-    int r = gb_holding_gpu(object->lease, &gpu, &error);
+    int r = gb_client_lease_gpu(object->lease, &gpu, &error);
     if (r == 0 && !gpu) /* an event needs a context, and host memory has none */
         r = gb_gpu_finish(NULL, stream, &error);
     if (r < 0)

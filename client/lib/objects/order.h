@@ -11,7 +11,7 @@
 
 #include "client/lib/wire/client.h"
 
-struct gb_holding;
+struct gb_client_lease;
 struct gb_ready;
 
 #define GB_ORDER_MAX 256 /* seals, and releases, that a client waits for */
@@ -22,7 +22,7 @@ int gb_order_reserve(struct gpubuf_client *client, struct gb_error *error);
 void gb_order_unreserve(struct gpubuf_client *client);
 /* The lease's object is sealed, and is to be settled when the event of `ready` has passed. `ready`
    becomes the lease's. */
-void gb_order_sealed(struct gb_holding *lease, struct gb_ready *ready);
+void gb_order_sealed(struct gb_client_lease *lease, struct gb_ready *ready);
 
 /* Settles and drops what is done, and tells the daemon. Returns whether there is more to wait for.
    The client must have an order; gb_poll_gpus checks that. */

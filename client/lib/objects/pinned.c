@@ -145,12 +145,12 @@ int gpubuf_pinned_memory(struct gpubuf_pinned_memory *figures)
     return 0;
 }
 
-int gb_staging_take(const struct gpubuf_object *object, uint64_t bytes, struct gb_staging **out)
+int gb_staging_acquire(const struct gpubuf_object *object, uint64_t bytes, struct gb_staging **out)
 {
     struct gb_gpu *gpu;
     uint64_t capacity = (bytes + UNIT - 1) / UNIT * UNIT;
 
-    if (gb_holding_gpu(object->lease, &gpu, &(struct gb_error){.code = 0}) < 0)
+    if (gb_client_lease_gpu(object->lease, &gpu, &(struct gb_error){.code = 0}) < 0)
         gpu = NULL;
     struct gb_staging *block = NULL;
     if (gpu) {
@@ -180,7 +180,7 @@ int gb_staging_take(const struct gpubuf_object *object, uint64_t bytes, struct g
     return 0;
 }
 
-void gb_staging_give(struct gb_staging *block)
+void gb_staging_release(struct gb_staging *block)
 {
     if (!block)
         return;

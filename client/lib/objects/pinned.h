@@ -17,8 +17,9 @@ struct gb_staging;
 
 /* A block for a copy from `object`, which the caller gives back. Its content is undefined.
    GPUBUF_E_NO_MEMORY. */
-int gb_staging_take(const struct gpubuf_object *object, uint64_t bytes, struct gb_staging **block);
-void gb_staging_give(struct gb_staging *block); /* NULL is fine */
+int gb_staging_acquire(const struct gpubuf_object *object, uint64_t bytes,
+                       struct gb_staging **block);
+void gb_staging_release(struct gb_staging *block); /* NULL is fine */
 
 void *gb_staging_memory(struct gb_staging *block);
 uint64_t gb_staging_bytes(const struct gb_staging *block); /* as asked for */

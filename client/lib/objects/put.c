@@ -28,7 +28,7 @@ static int source_begin(struct source *source, const struct gpubuf_object *objec
     *source = (struct source){.gpu = gb_gpu_of_pointer(data)};
     if (!source->gpu || gb_is_host(object->lease->device))
         return 0;
-    int r = gb_holding_gpu(object->lease, &gpu, &error);
+    int r = gb_client_lease_gpu(object->lease, &gpu, &error);
     if (r == 0)
         r = gb_gpu_finish_other(gpu, data, &error);
     return r < 0 ? gb_report(object->lease->client, &error) : 0;
@@ -38,7 +38,7 @@ static int source_begin(struct source *source, const struct gpubuf_object *objec
 static int fetch(const struct gpubuf_object *object, const struct source *source, uint64_t to,
                  const void *from, uint64_t bytes)
 {
-    const struct gb_holding *lease = object->lease;
+    const struct gb_client_lease *lease = object->lease;
     const struct gb_buffer *buffer = &object->column->data;
     struct gb_error error;
 

@@ -22,11 +22,11 @@ static bool drop_one(_Atomic size_t *references)
 /* Drops a reference. Returns the lease if that was its last one. The last reference to a root, and
    to a lease, is dropped with the client's lock held: until then the lease may be found by its name
    (cached.h). */
-static struct gb_holding *unreference(struct gpubuf_object *object)
+static struct gb_client_lease *unreference(struct gpubuf_object *object)
 {
     if (atomic_fetch_sub_explicit(&object->references, 1, memory_order_acq_rel) > 1)
         return NULL;
-    struct gb_holding *lease = object->lease;
+    struct gb_client_lease *lease = object->lease;
     if (object != lease->root) {
         gb_selection_drop(object->selection);
         free(object);
@@ -38,10 +38,10 @@ static struct gb_holding *unreference(struct gpubuf_object *object)
 
 void gb_object_drop(struct gpubuf_object *object)
 {
-    struct gb_holding *lease = object ? unreference(object) : NULL;
+    struct gb_client_lease *lease = object ? unreference(object) : NULL;
 
-    if (lease && !gb_cached_take(lease))
-        gb_holding_end(lease);
+    if (lease && !gb_cached_add(lease))
+        gb_client_lease_end(lease);
 }
 
 struct gpubuf_object *gpubuf_retain(struct gpubuf_object *object)
@@ -70,9 +70,9 @@ void gpubuf_release_many(struct gpubuf_object *const *objects, size_t count)
         if (!objects[i] || drop_one(&objects[i]->references))
             continue;
         if (gb_is_forked(objects[i]->lease->client)) {
-            struct gb_holding *lease = unreference(objects[i]);
+            struct gb_client_lease *lease = unreference(objects[i]);
             if (lease)
-                gb_holding_free(lease);
+                gb_client_lease_free(lease);
             continue;
         }
         if (objects[i]->lease->client != client) {

@@ -86,13 +86,13 @@ static void drop_ready(struct gpubuf_client *client, struct seal *seal)
 }
 
 /* Also for a seal that was canceled: the object is sealed all the same. */
-static void seal_settle(struct gb_request *request)
+static void seal_on_end(struct gb_request *request)
 {
     struct seal *seal = (struct seal *)request;
-    struct gb_holding *lease = seal->object->lease;
+    struct gb_client_lease *lease = seal->object->lease;
 
     if (request->status < 0) {
-        gb_holding_unguard(lease);
+        gb_client_lease_unguard(lease);
         atomic_store(&lease->state, GB_LEASE_OPEN);
         drop_ready(request->client, seal);
         return;
@@ -140,7 +140,7 @@ static void seal_free(struct gb_request *request)
 
 static const struct gb_request_type seal_type = {
     .reply = seal_reply,
-    .settle = seal_settle,
+    .on_end = seal_on_end,
     .deliver = seal_deliver,
     .discard = seal_discard,
     .free = seal_free,
@@ -193,7 +193,7 @@ int gpubuf_set_label(struct gpubuf_object *object, const char *label, int keep)
 
     if (r < 0)
         return r;
-    struct gb_holding *lease = object->lease;
+    struct gb_client_lease *lease = object->lease;
     struct gpubuf_client *client = lease->client;
     char *copy = NULL;
     r = gb_enter(client);
@@ -220,7 +220,7 @@ int gpubuf_protect(struct gpubuf_object *object)
 
     if (r < 0)
         return r;
-    struct gb_holding *lease = object->lease;
+    struct gb_client_lease *lease = object->lease;
     struct gpubuf_client *client = lease->client;
     r = gb_enter(client);
     if (r < 0)
@@ -230,7 +230,7 @@ int gpubuf_protect(struct gpubuf_object *object)
         r = gb_report_text(client, GPUBUF_E_INVALID, "%s was not created and sealed by this client",
                            lease->name);
     else
-        r = gb_holding_protect(lease);
+        r = gb_client_lease_protect(lease);
     gb_leave(client);
     return r;
 }
@@ -239,7 +239,7 @@ int gpubuf_protect(struct gpubuf_object *object)
 static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, bool release,
                       struct gb_ready *ready, struct seal **out)
 {
-    struct gb_holding *lease = object->lease;
+    struct gb_client_lease *lease = object->lease;
     struct gpubuf_client *client = lease->client;
 
     if (object != lease->root)
@@ -260,14 +260,14 @@ static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, 
     }
 
     struct gb_error error;
-    if (lease->final && gb_holding_finish(lease, &error) < 0)
+    if (lease->final && gb_client_lease_finish(lease, &error) < 0)
         return gb_report(client, &error);
     struct seal *seal = seal_new(object, null_counts);
     if (!seal)
         return gb_report_memory(client);
     seal->release = release;
     if (!release) /* else the program no longer has the object */
-        gb_holding_guard(lease);
+        gb_client_lease_guard(lease);
     struct gb_writer *writer = gb_request_begin(client, &seal->base, "seal", 0);
     GB_WRITE_LITERAL(writer, "{\"lease\":");
     gb_write_uint(writer, lease->id);
@@ -280,7 +280,7 @@ static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, 
     gb_write_char(writer, '}');
     int r = gb_request_send(client, &seal->base, NULL, 0, GB_RELEASES_FIRST, &error);
     if (r < 0) {
-        gb_holding_unguard(lease);
+        gb_client_lease_unguard(lease);
         gb_object_drop(seal->object);
         free(seal);
         return gb_report(client, &error);
@@ -314,7 +314,8 @@ static int reserve(struct gpubuf_client *client, struct gb_gpu_event *event,
 /* ---- counts of nulls ---- */
 
 /* Checks that the masks of a column and its children have as many nulls as was said. */
-static int check_mask(const struct gb_holding *lease, const struct gb_column *column, int64_t said)
+static int check_mask(const struct gb_client_lease *lease, const struct gb_column *column,
+                      int64_t said)
 {
     if (said >= 0 && column->mask.bytes > 0) {
         const unsigned char *mask = gb_buffer_address(lease, &column->mask);
@@ -401,7 +402,7 @@ int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts, voi
     struct gb_gpu_event *event = NULL;
     struct gb_error error;
     struct gb_gpu *gpu;
-    r = gb_holding_gpu(object->lease, &gpu, &error);
+    r = gb_client_lease_gpu(object->lease, &gpu, &error);
     if (r == 0)
         r = gpu && gpu->cuda->driver == GB_CUDA
                 ? gb_gpu_event_record(gpu, stream, true, &event, &error)

@@ -235,7 +235,7 @@ static int join_send(struct gb_request *request, struct gb_error *error)
 {
     struct gpubuf_client *client = request->client;
     const struct gpubuf_stream *stream = ((struct join *)request)->stream;
-    const struct gb_holding *lease = stream->object->lease;
+    const struct gb_client_lease *lease = stream->object->lease;
 
     if (atomic_load(&lease->state) == GB_LEASE_STALE)
         return gb_fail(error, GPUBUF_E_STALE, "\"%s\" went with its daemon", lease->name);
@@ -341,7 +341,7 @@ static int begin(struct gpubuf_object *object, bool writes,
                            object->lease->name, GB_STREAM_SLOTS, kinds[object->kind]);
     if (r == 0)
         r = gpubuf_memory(object, GPUBUF_DATA, &memory);
-    if (r == 0 && gb_holding_gpu(object->lease, &stream->gpu, &error) < 0)
+    if (r == 0 && gb_client_lease_gpu(object->lease, &stream->gpu, &error) < 0)
         r = gb_report(client, &error);
     if (r < 0) {
         free(stream);
@@ -531,7 +531,7 @@ int gb_stream_next_now(struct gpubuf_stream *stream, bool waits, struct gpubuf_f
         return r;
     if (waits && gb_ring_late(&stream->writer) >= 0)
         return GPUBUF_E_AGAIN;
-    int slot = gb_ring_take(&stream->writer);
+    int slot = gb_ring_acquire_slot(&stream->writer);
     if (slot < 0) {
         stream->asks = slot == GB_RING_PAGES;
         stream->rests =
@@ -609,7 +609,7 @@ int gpubuf_stream_publish(struct gpubuf_stream *stream, const struct gpubuf_fram
 }
 
 /* Looks for the next frame; GB_RING_NONE, too, if it is not complete yet. */
-static int look(struct gpubuf_stream *stream, struct gb_ring_frame *read)
+static int find_frame(struct gpubuf_stream *stream, struct gb_ring_frame *read)
 {
     struct gb_ring_reader *reader = &stream->reader;
     uint64_t missed = 0;
@@ -655,7 +655,7 @@ int gb_stream_read_now(struct gpubuf_stream *stream, struct gpubuf_frame *frame)
 
     if (r < 0)
         return r;
-    int why = look(stream, &read);
+    int why = find_frame(stream, &read);
     if ((r = tell_canceled(stream)) < 0) {
         stream->early = why == 0 ? read : stream->early;
         return r;

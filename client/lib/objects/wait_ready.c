@@ -63,7 +63,7 @@ static int read_stat(struct gb_json result, struct gb_pool *pool, void *out, str
  * another object has its name; it was deleted, perhaps before it was settled, or withdrawn with its
  * producer. Any other failure: the daemon could not be asked. Reports failures.
  */
-static int ask_daemon(const struct gb_holding *lease)
+static int ask_daemon(const struct gb_client_lease *lease)
 {
     struct gpubuf_client *client = lease->client;
     struct stand stand = {0};
@@ -81,7 +81,7 @@ static int ask_daemon(const struct gb_holding *lease)
     return r < 0 ? r : stand.settled;
 }
 
-static int open_event(struct gb_holding *lease, struct gb_ready *ready, struct gb_error *error)
+static int open_event(struct gb_client_lease *lease, struct gb_ready *ready, struct gb_error *error)
 {
     struct gpubuf_client *client = lease->client;
     struct gb_gpu *gpu;
@@ -96,7 +96,7 @@ static int open_event(struct gb_holding *lease, struct gb_ready *ready, struct g
     return r;
 }
 
-int gb_ready_event(struct gb_holding *lease, struct gb_gpu_event **event)
+int gb_ready_event(struct gb_client_lease *lease, struct gb_gpu_event **event)
 {
     struct gb_ready *ready = atomic_load(&lease->ready);
     struct gb_error error;
@@ -128,7 +128,7 @@ int gb_ready_event(struct gb_holding *lease, struct gb_gpu_event **event)
  * Waits for the event of another process. If that process is killed the event never passes, and the
  * driver would wait for ever; so the daemon is asked now and then.
  */
-static int wait_for_other(const struct gb_holding *lease, const struct gb_gpu_event *event)
+static int wait_for_other(const struct gb_client_lease *lease, const struct gb_gpu_event *event)
 {
     struct gb_error error;
     struct timespec pause = {.tv_nsec = 20000};
@@ -161,7 +161,7 @@ static int wait_for_other(const struct gb_holding *lease, const struct gb_gpu_ev
 }
 
 /* Notes that the event has passed, and settles what this client can. */
-static void note_passed(struct gb_holding *lease)
+static void note_passed(struct gb_client_lease *lease)
 {
     atomic_store(&atomic_load(&lease->ready)->passed, true);
     if (gb_enter(lease->client) == 0)
@@ -171,7 +171,7 @@ static void note_passed(struct gb_holding *lease)
 /* Asked before a stream waits for another process, since a stream cannot be told later to stop
    waiting. 1: the event has passed. GPUBUF_E_STALE: that process has ended. 0: it still lives, as
    far as can be told. */
-static int check_producer(const struct gb_holding *lease, const struct gb_gpu_event *event)
+static int check_producer(const struct gb_client_lease *lease, const struct gb_gpu_event *event)
 {
     if (!event->imported || gb_in_callback(lease->client))
         return 0;
@@ -187,7 +187,7 @@ int gpubuf_wait_ready(struct gpubuf_object *object, void *stream)
 
     if (r < 0)
         return r;
-    struct gb_holding *lease = object->lease;
+    struct gb_client_lease *lease = object->lease;
     struct gb_gpu_event *event;
     r = gb_ready_event(lease, &event);
     if (r < 0 || !event)

@@ -17,9 +17,9 @@
 #include "client/lib/objects/order.h"
 #include "client/lib/objects/provide.h"
 #include "client/lib/objects/watch.h"
+#include "client/lib/session/due.h"
 #include "client/lib/session/hello.h"
 #include "client/lib/session/resume.h"
-#include "client/lib/session/tend.h"
 #include "client/lib/wire/call.h"
 #include "client/lib/wire/callback.h"
 #include "client/lib/wire/flusher.h"
@@ -61,7 +61,7 @@ static const struct gb_client_hooks hooks = {
     .mend = gb_resume_mend,
     .lost = lost,
     .poll = gb_order_poll,
-    .tend = gb_tend,
+    .run_due = gb_client_run_due,
     .end = end,
 };
 
@@ -224,7 +224,7 @@ static int connect_once(const char *path, const struct gpubuf_connect_options *o
     client->daemon.while_listening = options->while_listening && gb_socket_uid(fd) == geteuid();
     client->requests.timeout_ms = options->answer_timeout_ms < 0 ? -1 : options->answer_timeout_ms;
     client->imports.idle_bytes_max = options->cache_bytes;
-    client->progress.tell = options->progress;
+    client->progress.report = options->progress;
     client->progress.arg = options->progress_arg;
     client->path = strdup(path);
     client->name = strdup(options->client_name);

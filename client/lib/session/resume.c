@@ -30,7 +30,7 @@ struct gb_resumption {
     unsigned attempts;
     uint64_t session; /* that has ended */
     struct gb_error why;
-    struct gb_holding **asked; /* for in the hello under way; NULL where the lease has ended
+    struct gb_client_lease **asked; /* for in the hello under way; NULL where the lease has ended
                                   since */
     size_t asked_count;
     uint64_t *unwanted; /* leases granted for those */
@@ -87,13 +87,13 @@ static void break_leases(struct gpubuf_client *client)
 {
     client->releases.count = 0;
     client->imports.unmap_count = 0;
-    for (struct gb_holding *lease = client->leases; lease; lease = lease->next) {
+    for (struct gb_client_lease *lease = client->leases; lease; lease = lease->next) {
         int state = atomic_load(&lease->state);
         lease->resuming.granted = false;
         lease->resuming.asked = NULL;
         if (state == GB_LEASE_OPEN || state == GB_LEASE_SEALING) {
             atomic_store(&lease->state, GB_LEASE_STALE);
-            gb_holding_stray(lease);
+            gb_client_lease_stray(lease);
         }
     }
 }
@@ -172,7 +172,7 @@ static size_t count_pending(const struct gpubuf_client *client)
 {
     size_t count = 0;
 
-    for (const struct gb_holding *lease = client->leases; lease; lease = lease->next)
+    for (const struct gb_client_lease *lease = client->leases; lease; lease = lease->next)
         count += atomic_load(&lease->state) == GB_LEASE_SEALED && !lease->resuming.granted;
     return count;
 }
@@ -186,7 +186,7 @@ static int find_first(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
-static void write_lease(struct gb_writer *writer, struct gb_holding *lease)
+static void write_lease(struct gb_writer *writer, struct gb_client_lease *lease)
 {
     const struct gb_buffer *first = NULL;
 
@@ -214,7 +214,7 @@ static void write_leases(struct gpubuf_client *client, struct gb_writer *writer,
     GB_WRITE_LITERAL(writer, ",\"resume\":{\"instance\":");
     gb_write_cstring(writer, client->daemon.instance);
     GB_WRITE_LITERAL(writer, ",\"objects\":[");
-    for (struct gb_holding *lease = client->leases;
+    for (struct gb_client_lease *lease = client->leases;
          lease && writer->length < bound && resumption->asked_count < client->daemon.names_max;
          lease = lease->next) {
         if (atomic_load(&lease->state) != GB_LEASE_SEALED || lease->resuming.granted)
@@ -240,7 +240,7 @@ static void send_hello(struct gpubuf_client *client)
     struct greeting *greeting = calloc(1, sizeof(*greeting));
 
     forget_asked(resumption);
-    resumption->asked = calloc(pending + 1, sizeof(struct gb_holding *));
+    resumption->asked = calloc(pending + 1, sizeof(struct gb_client_lease *));
     if (!greeting || !resumption->asked) {
         free(greeting);
         gb_client_lose(client, &error);
@@ -279,16 +279,16 @@ static int note_unwanted(struct gb_resumption *resumption, uint64_t lease)
 
 /* The next connection may give the number to another lease; and the daemon, if it goes on, the
    memory to another process. */
-static void lose_lease(struct gb_holding *lease, bool same_instance)
+static void lose_lease(struct gb_client_lease *lease, bool same_instance)
 {
     lease->id = 0;
     atomic_store(&lease->state, GB_LEASE_STALE);
     if (same_instance)
-        gb_holding_lose(lease);
+        gb_client_lease_lose(lease);
 }
 
 /* One of the leases asked for: its new number, or null. */
-static int take_lease(struct gb_resumption *resumption, struct gb_holding *lease,
+static int take_lease(struct gb_resumption *resumption, struct gb_client_lease *lease,
                       struct gb_json value, bool same_instance, const struct gb_path *path,
                       struct gb_error *error)
 {
@@ -335,7 +335,7 @@ static int take_leases(struct gb_resumption *resumption, struct gb_json resumed,
 /* The daemon counts the segments of the leases that it granted as mapped. */
 static void settle_imports(struct gpubuf_client *client, bool same_instance)
 {
-    for (struct gb_holding *lease = client->leases; lease; lease = lease->next) {
+    for (struct gb_client_lease *lease = client->leases; lease; lease = lease->next) {
         for (size_t i = 0; lease->resuming.granted && i < lease->segment_count; i++)
             lease->segments[i].import->counted = true;
         lease->resuming.granted = false;
@@ -401,7 +401,7 @@ static int greeting_reply(struct gb_request *request, const struct gb_reply *rep
         send_hello(client);
         return 0;
     }
-    for (struct gb_holding *lease = client->leases; lease; lease = lease->next) {
+    for (struct gb_client_lease *lease = client->leases; lease; lease = lease->next) {
         if (atomic_load(&lease->state) == GB_LEASE_SEALED && !lease->resuming.granted)
             lose_lease(lease, same);
     }

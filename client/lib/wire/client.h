@@ -31,7 +31,7 @@ struct gb_watcher;
 struct gb_provide;
 struct gb_order;
 struct gb_cached;
-struct gb_holding;
+struct gb_client_lease;
 struct gb_resumption;
 
 enum gb_link_state {
@@ -44,7 +44,7 @@ struct gpubuf_client;
 
 /*
  * Functions of the rooms above, called when something happens below: one table for all clients
- * (session/connect.c). With the client's lock held, but for `tend` and `end`.
+ * (session/connect.c). With the client's lock held, but for `run_due` and `end`.
  */
 struct gb_client_hooks {
     /* The daemon tells a watch of an event. */
@@ -66,7 +66,7 @@ struct gb_client_hooks {
     bool (*poll)(struct gpubuf_client *client);
     /* The flusher's turn, without the lock. Returns whether the client is still to be looked after;
        clears *down if there is anything else to do but to connect. */
-    bool (*tend)(struct gpubuf_client *client, bool *down);
+    bool (*run_due)(struct gpubuf_client *client, bool *down);
     /* The client is being freed, and nobody else knows it any more. */
     void (*end)(struct gpubuf_client *client);
 };
@@ -137,9 +137,9 @@ struct gb_flush {
     bool listens;      /* it looks out for messages, too */
 };
 
-/* The program's function for progress, as in the options: wire/progress.c. `tell` NULL: none. */
+/* The program's function for progress, as in the options: wire/progress.c. `report` NULL: none. */
 struct gb_progress_call {
-    int (*tell)(void *arg, uint64_t bytes);
+    int (*report)(void *arg, uint64_t bytes);
     void *arg;
 };
 
@@ -181,7 +181,7 @@ struct gpubuf_client {
     struct gb_watcher *watches;
     struct gb_provide *provides;
     uint64_t last_watch; /* the last number of a watch or a provided prefix */
-    struct gb_holding *leases;
+    struct gb_client_lease *leases;
     struct gb_imports imports;
     struct gb_order *order;   /* see objects/order.h; NULL: no event was ever waited for */
     struct gb_cached *cached; /* see objects/cached.h; NULL: no lease is cached */

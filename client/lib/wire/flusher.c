@@ -22,7 +22,7 @@ static int sockets = -1;              /* an epoll set: the sockets of the watche
                                          `waker` */
 static int waker = -1;
 static pthread_t thread;
-static int64_t looked_ms; /* when the thread last looked at all watched clients */
+static int64_t swept_ms; /* when the thread last looked at all watched clients */
 static bool running, sleeping, stopping;
 
 /* Does the work of each client in the list. Returns the time until the next tick. */
@@ -32,7 +32,7 @@ static int tick_all(struct gpubuf_client *client)
 
     while (client) {
         struct gpubuf_client *next = client->flush.next;
-        if (client->hooks->tend(client, &down)) {
+        if (client->hooks->run_due(client, &down)) {
             pthread_mutex_lock(&lock);
             client->flush.next = engaged;
             engaged = client;
@@ -47,7 +47,7 @@ static int tick_all(struct gpubuf_client *client)
 
 /* Has the epoll set look out for the end of a client's connection and, with `listens`, for
    messages. */
-static void look_out(struct gpubuf_client *client, bool listens)
+static void set_listening(struct gpubuf_client *client, bool listens)
 {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET | (listens ? EPOLLIN : 0),
                                 .data.u64 = client->serial};
@@ -58,9 +58,9 @@ static void look_out(struct gpubuf_client *client, bool listens)
     (void)epoll_ctl(sockets, EPOLL_CTL_MOD, client->conn.fd, &event);
 }
 
-/* A connection has ended, which epoll tells once, or has something to read: its client is tended
+/* A connection has ended, which epoll tells once, or has something to read: its client is run
    until there is nothing more to do. Or (`sweeps`) it is time to look at its cached leases. */
-static void look_at(uint64_t serial, bool sweeps)
+static void run_client(uint64_t serial, bool sweeps)
 {
     pthread_mutex_lock(&lock);
     struct gpubuf_client *client = watched;
@@ -75,7 +75,7 @@ static void look_at(uint64_t serial, bool sweeps)
     bool brief = sweeps && !client->flush.engaged;
     client->end.hung_up |= !sweeps;
     if (!sweeps)
-        look_out(client, false);
+        set_listening(client, false);
     (void)gb_flusher_engage(client);
     client->flush.brief |= brief;
     pthread_mutex_unlock(&client->lock);
@@ -85,7 +85,7 @@ static void look_at(uint64_t serial, bool sweeps)
 /* Looks at the watched clients from the `first` on that have something to read, or that keep
    leases, which are swept now and then: as many as there is room for. Returns the place of the
    next one. */
-static unsigned look_at_some(unsigned first)
+static unsigned run_some(unsigned first)
 {
     uint64_t serials[EVENTS_MAX];
     bool sweeps[EVENTS_MAX];
@@ -106,16 +106,16 @@ static unsigned look_at_some(unsigned first)
     pthread_mutex_unlock(&lock);
     first = count == EVENTS_MAX ? place : 0;
     while (count-- > 0)
-        look_at(serials[count], sweeps[count]);
+        run_client(serials[count], sweeps[count]);
     return first;
 }
 
-static void look_at_unread(void)
+static void run_unread(void)
 {
     unsigned next = 0;
 
     do
-        next = look_at_some(next);
+        next = run_some(next);
     while (next > 0);
 }
 
@@ -125,15 +125,15 @@ static void sleep_on(int timeout_ms)
     uint64_t count;
     int ready = epoll_wait(sockets, events, EVENTS_MAX, timeout_ms);
 
-    if (gb_coarse_ms() - looked_ms >= GB_FLUSHER_SWEEP_MS) {
-        looked_ms = gb_coarse_ms();
-        look_at_unread();
+    if (gb_coarse_ms() - swept_ms >= GB_FLUSHER_SWEEP_MS) {
+        swept_ms = gb_coarse_ms();
+        run_unread();
     }
     for (int i = 0; i < ready; i++) {
         if (events[i].data.u64 == 0)
             (void)!read(waker, &count, sizeof(count));
         else
-            look_at(events[i].data.u64, false);
+            run_client(events[i].data.u64, false);
     }
 }
 
@@ -266,7 +266,7 @@ void gb_flusher_watch(struct gpubuf_client *client)
 
 void gb_flusher_listen(struct gpubuf_client *client)
 {
-    look_out(client, true);
+    set_listening(client, true);
 }
 
 void gb_flusher_forget(struct gpubuf_client *client)

@@ -11,7 +11,7 @@ static _Thread_local uint64_t copied;
 
 int gb_progress(struct gpubuf_client *client, uint64_t bytes)
 {
-    if (!client->progress.tell)
+    if (!client->progress.report)
         return 0;
     copied += bytes;
     if (bytes > 0 && copied < WORTH_A_LOOK)
@@ -22,7 +22,7 @@ int gb_progress(struct gpubuf_client *client, uint64_t bytes)
     asked_ms[bytes > 0] = now;
     bytes = copied;
     copied = 0;
-    if (client->progress.tell(client->progress.arg, bytes) == 0)
+    if (client->progress.report(client->progress.arg, bytes) == 0)
         return 0;
     return gb_report_text(client, GPUBUF_E_CANCELED, "the program has ended the call");
 }

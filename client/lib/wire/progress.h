@@ -13,7 +13,7 @@
 static inline uint64_t gb_progress_piece(const struct gpubuf_client *client, uint64_t bytes,
                                          uint64_t most)
 {
-    return client->progress.tell && bytes > most ? most : bytes;
+    return client->progress.report && bytes > most ? most : bytes;
 }
 
 /* Notes that the thread has copied `bytes` more, and calls the function if it is due. Reports

@@ -196,8 +196,8 @@ void gb_request_end(struct gb_request *request, int status, const struct gb_erro
     request->status = status;
     if (status < 0)
         request->error = *error;
-    if (request->type->settle)
-        request->type->settle(request);
+    if (request->type->on_end)
+        request->type->on_end(request);
     if (request->holding) {
         request->holding = false;
         gb_imports_unhold(&client->imports);

@@ -31,7 +31,7 @@ struct gb_request_type {
     int (*reply)(struct gb_request *request, const struct gb_reply *reply, struct gb_error *error);
     /* The request has ended, with whatever outcome. With the lock held, before anybody is told. May
        be NULL. */
-    void (*settle)(struct gb_request *request);
+    void (*on_end)(struct gb_request *request);
     /* Runs the callback with `status`, without the lock. */
     void (*deliver)(struct gb_request *request, int status);
     /* Sends the request anew after a reconnect, as it was first sent; it is off the table then.

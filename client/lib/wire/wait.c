@@ -119,7 +119,7 @@ static void give_up(struct gb_request **request)
 /* Whether the program wants the wait to end. Lets the lock go. */
 static bool is_unwanted(struct gpubuf_client *client, const struct gb_request *request)
 {
-    if (!client->progress.tell || request->firm || request->ended)
+    if (!client->progress.report || request->firm || request->ended)
         return false;
     pthread_mutex_unlock(&client->lock);
     bool unwanted = gb_progress(client, 0) < 0;
@@ -138,7 +138,7 @@ int gb_request_wait(struct gpubuf_client *client, struct gb_request **request, i
             give_up(request);
             return gb_report_text(client, GPUBUF_E_TIMEOUT, "the daemon has not answered in time");
         }
-        if (client->progress.tell && !(*request)->firm && (left < 0 || left > GB_PROGRESS_MS)) {
+        if (client->progress.report && !(*request)->firm && (left < 0 || left > GB_PROGRESS_MS)) {
             left = GB_PROGRESS_MS;
             deadline = gb_deadline_ms(left);
         }

@@ -26,7 +26,7 @@ void gb_completion_drop(struct gb_completion *completion)
     free(completion->errors);
     free(completion->text);
     free(completion->info);
-    gb_staging_give(completion->block);
+    gb_staging_release(completion->block);
     gb_job_free(completion->job);
 }
 

@@ -39,7 +39,7 @@ static void copying_free(napi_env env, struct copying *copying)
 {
     for (size_t i = 0; i < copying->count; i++) {
         gpubuf_release(copying->parts[i].object);
-        gb_staging_give(copying->parts[i].block);
+        gb_staging_release(copying->parts[i].block);
         if (copying->parts[i].holder)
             (void)napi_delete_reference(env, copying->parts[i].holder);
     }
@@ -64,7 +64,7 @@ static int copy_part(struct copying *copying, struct part *part)
     if (r < 0 || part->bytes == 0)
         return r;
     if (part->own) {
-        r = gb_staging_take(part->object, part->bytes, &part->block);
+        r = gb_staging_acquire(part->object, part->bytes, &part->block);
         if (r < 0)
             return r;
         part->data = gb_staging_memory(part->block);

@@ -95,7 +95,7 @@ static void on_block_collected(napi_env env, void *data, void *hint)
 {
     (void)env;
     (void)data;
-    gb_staging_give(hint);
+    gb_staging_release(hint);
 }
 
 /* An ArrayBuffer over a block, which is taken over; NULL after an exception. */

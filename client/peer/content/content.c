@@ -151,7 +151,7 @@ int gb_peer_content_stage(const struct gb_peer_content *content, uint64_t chunk,
                           struct gb_staging **block, struct gb_error *error)
 {
     const struct gb_peer_part *part = part_at(content, chunk * GB_PEER_CHUNK);
-    int code = gb_staging_take(part->stretch.object, GB_PEER_CHUNK + 8, block);
+    int code = gb_staging_acquire(part->stretch.object, GB_PEER_CHUNK + 8, block);
 
     return code < 0 ? gb_fail_library(part->stretch.object, code, error) : 0;
 }
@@ -231,7 +231,7 @@ int gb_peer_content_read(const struct gb_peer_content *content, uint64_t chunk,
     *bytes = gb_staging_memory(*block);
     r = move(content, chunk, gb_staging_memory(*block), false, error);
     if (r < 0) {
-        gb_staging_give(*block);
+        gb_staging_release(*block);
         *block = NULL;
     }
     return r;

@@ -54,7 +54,7 @@ static int add_chunk(struct gb_peer_digest *digest, uint64_t chunk, struct gb_er
     if (r == 0 && EVP_DigestUpdate(digest->context, bytes,
                                    gb_peer_content_chunk_bytes(digest->content->bytes, chunk)) != 1)
         r = gb_fail_memory(error);
-    gb_staging_give(block);
+    gb_staging_release(block);
     return r;
 }
 

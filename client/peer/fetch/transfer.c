@@ -119,7 +119,7 @@ static void on_chunk(void *user, int status, uint64_t chunk, const struct gb_err
         slot->sender->failed = true;
         transfer->error = *error;
     }
-    gb_staging_give(slot->block);
+    gb_staging_release(slot->block);
     free(slot);
     transfer->moved(transfer);
 }
@@ -139,7 +139,7 @@ static bool ask(struct gb_peer_transfer *transfer, struct gb_peer_sender *sender
         memory = gb_staging_memory(slot->block);
     if (!memory || !gb_peer_remote_read(sender->remote, sender->lease, chunk, memory, bytes, land,
                                         on_chunk, slot)) {
-        gb_staging_give(slot->block);
+        gb_staging_release(slot->block);
         free(slot);
         return false;
     }

@@ -53,7 +53,7 @@ static void sent(const struct gb_peer_source *source, bool filled)
     struct gb_peer_lease *lease = source->user;
 
     lease->figures->served_bytes += filled ? source->bytes : 0;
-    gb_staging_give(source->block);
+    gb_staging_release(source->block);
     gb_peer_lease_drop(lease);
 }
 
@@ -75,7 +75,7 @@ static void on_passed(void *user, int status, const struct gb_error *error)
     else if (session->link)
         gb_peer_link_send_error(session->link, passage->request, error);
     gb_peer_lease_drop(passage->lease);
-    gb_staging_give(passage->block);
+    gb_staging_release(passage->block);
     free(passage);
     session->passing--;
     gb_peer_session_finish(session);

@@ -1,4 +1,4 @@
-#include "client/lib/session/tend.h"
+#include "client/lib/session/due.h"
 
 #include <poll.h>
 
@@ -48,7 +48,7 @@ static void receive_the_rest(struct gpubuf_client *client)
         gb_loop_wake(client);
 }
 
-bool gb_tend(struct gpubuf_client *client, bool *down)
+bool gb_client_run_due(struct gpubuf_client *client, bool *down)
 {
     pthread_mutex_lock(&client->lock);
     bool caches = gb_cached_begun(client);
