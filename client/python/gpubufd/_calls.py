@@ -132,30 +132,30 @@ class Steps:
 
 
 class Calls(Steps):
-    """The calls. Times are in seconds; `ttl` may also be a timedelta, or text such as "90s", "15m", "1h", "2d"."""
+    """The calls. Times are in seconds; a `ttl` may also be a timedelta, or text such as "90s", "15m", "1h", "2d"."""
 
     async def call(
         self, method: str, params: Optional[Mapping[str, Any]] = None, *, timeout: Optional[float] = ANSWER
     ) -> Any:
-        """Calls any method of the protocol that carries no descriptors; returns its result as Python values.
+        """Call any method of the protocol that carries no descriptors; return its result as Python values.
 
-        `timeout`: how long the answer may take, in seconds; None: for ever.
+        `timeout`: how many seconds the answer may take; None: no limit.
         """
         return await self._ask(method, params, timeout)
 
     # ---- reading ----
 
     async def ref(self, name: str) -> Ref:
-        """A reference to the version that a name has now, for other processes. NotFound."""
+        """Return a Ref to the version that a name has now, for other processes. NotFound."""
         return self._client._ref(name, (await self._stat(name)).version)
 
     async def get_many(
         self, names: Iterable[str], *, timeout: Optional[float] = None, errors: Errors = "raise"
     ) -> List[AnyKind]:
-        """Opens many objects in one round trip, in the order of `names`.
+        """Open many objects in one round trip; return them in the order of `names`.
 
-        With errors="return" the list has an exception in the place of each object that could not be opened;
-        otherwise the first exception is raised and nothing is open.
+        With errors="return" the list has an exception in the place of each object that could not be opened. Otherwise
+        the first exception is raised, and nothing stays open.
         """
         if errors not in ("raise", "return"):
             raise ValueError(f'errors is {errors!r}: expected "raise" or "return"')
@@ -181,38 +181,37 @@ class Calls(Steps):
         label: Optional[str] = None, keep: int = 0, scope: Scope = "local", own: bool = False,
         wait: bool = True, metadata: Optional[Mapping[str, str]] = None,
     ) -> Ref:
-        """Publishes a copy of a value under a name; returns a Ref, which has the version.
+        """Publish a copy of a value under a name; return a Ref, which has the version.
 
         An Array is made of NumPy arrays, tensors and anything with DLPack, the buffer protocol or
-        `__cuda_array_interface__`. A Column is made of lists, arrays of strings, masked arrays, pandas and cuDF
-        Series, Arrow arrays. A Table is made of a dict of columns, on any devices, of frames, Arrow
-        tables and streams, a list of record batches, structured arrays. Bytes are made of bytes, bytearray and str (UTF-8;
-        decode() returns the str). A Bundle stays one; put_bundle() makes one.
+        `__cuda_array_interface__`; a Column of lists, arrays of strings, masked arrays, pandas and cuDF Series, Arrow
+        arrays; a Table of a dict of columns, frames, Arrow tables and streams, a list of record batches, structured
+        arrays. Bytes are made of bytes, bytearray and str (UTF-8; decode() returns the str). A Bundle stays one;
+        put_bundle() makes one.
 
-        `device`: "host", "cuda:0" (in the daemon's numbering) or a GPU's UUID; None: where the value is
-        if that is a GPU, else the daemon's default. `mode`: the rights of others
-        to read (0o640) and to replace or delete it (0o660). `ttl`: delete it after that many seconds, a timedelta, or "1h".
-        `evict`: what happens when memory is short: "spill", "drop" or "keep"; None: the daemon's --evict, "spill" unless
-        set. `replace`: take the name from an object that has it.
-        `stream`: the CUDA stream that the value is being made on, a handle or one of
-        CuPy's, PyTorch's, numba's, cuda.core's or gpubufd.cuda's; copies on the GPU are queued there, and
-        waited for. `timeout`: how long to wait for memory. `final`: the kernel protects the memory from
-        every writer, this program included; on the host only. With `replace` a put that a crash of the daemon interrupts is
-        repeated, within the client's `resume_timeout`. `nan_as_null`: NaN in columns of floats on the host is null.
-        `label`: your label for this version, such as "step-42". `keep`: how many older versions of the name can
-        still be opened, 0 to 8; others are freed with their last reader. `scope`: with "cluster" other machines can open
-        the object, by way of gpubufd-peer. `own`: a segment of its own, for Client.follow().
-        `wait=False`, for a value on a GPU: put() returns when the copies are queued on the stream; the object is
-        published with them under way, and readers' streams wait for them on the GPU. Keep the value until the stream is
-        done, and let only work on that stream change it. The object needs this client until then.
-        `metadata`: strings by string, at most 256, which `client[name].metadata` has; those of a frame or an Arrow value
-        come with it.
+        `device`: "host", "cuda:0" (in the daemon's numbering) or a GPU's UUID; None: the GPU that the value is on,
+        else the daemon's default. `mode`: the rights of others to read (0o640) and to replace or delete (0o660).
+        `ttl`: delete the object after this time. `evict`: what happens when memory is short, "spill", "drop" or
+        "keep"; None: the daemon's --evict, "spill" unless set. `replace`: take the name from an object that has it.
+        `timeout`: how long to wait for memory.
 
-        A DataFrame's index is kept: one that is not 0, 1, 2, … as columns of its own, which to_pandas()
-        makes the index again. Dtypes that Arrow lacks come back too.
+        `stream`: the CUDA stream that the value is being made on, a handle or a stream of CuPy, PyTorch, numba,
+        cuda.core or gpubufd.cuda. Copies on the GPU are queued there, and waited for. With wait=False put() returns
+        when they are queued: readers' streams wait for them on the GPU. Keep the value, and this client, until the
+        stream is done; let only work on that stream change the value.
 
-        TypeError, ValueError: the value cannot be published; the message names the column and a
-        remedy. Exists (a FileExistsError), NoSpace (a MemoryError), Denied (a PermissionError).
+        `label`: your label for this version, such as "step-42". `keep`: how many older versions of the name can still
+        be opened, 0 to 8; others are freed with their last reader. `scope`: with "cluster" other machines can open the
+        object, through gpubufd-peer. `own`: a segment of its own, for Client.follow(). `final`: the kernel protects
+        the memory from every writer, this program included; on the host only. `nan_as_null`: NaN in columns of floats
+        on the host is null. `metadata`: up to 256 strings by string, which `client[name].metadata` has.
+
+        A DataFrame's index is kept, as columns unless it is 0, 1, 2, …; to_pandas() restores it, and dtypes that Arrow
+        lacks. With `replace`, a put that a crash of the daemon interrupts is repeated within the client's
+        `resume_timeout`.
+
+        TypeError, ValueError: the value cannot be published; the message names the column and a remedy. Exists (a
+        FileExistsError), NoSpace (a MemoryError), Denied (a PermissionError).
         """
         on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on, nan_as_null)
@@ -222,9 +221,9 @@ class Calls(Steps):
             device, mode, ttl, evict, replace, timeout, final, label, keep, scope, own))
 
     async def put_many(self, /, values: Mapping[str, Any], **options: Any) -> Dict[str, Ref]:
-        """Publishes many values by name, one after the other: put() of each, with its options. The Refs by name.
+        """Publish many values by name, one after the other, with the options of put(); return the Refs by name.
 
-        An exception leaves those before it published. put_bundle() publishes many arrays at once.
+        After an exception the values before it stay published. put_bundle() publishes many arrays at once.
         """
         return {name: await Calls.put(self, name, value, **options) for name, value in values.items()}
 
@@ -232,10 +231,10 @@ class Calls(Steps):
         self, /, name: str, tensors: Mapping[str, Any], metadata: Optional[Mapping[str, str]] = None, *,
         stream: Any = None, wait: bool = True, **options: Unpack[Options],
     ) -> Ref:
-        """Publishes copies of many arrays as one Bundle, all of them or nothing; returns a Ref, as put() does.
+        """Publish copies of many arrays as one Bundle, all of them or nothing; return a Ref.
 
-        `tensors`: arrays by name; put() would make an Array of each, of a dtype that safetensors has.
-        `metadata`: strings by string. `options`, and errors, are those of put(), which takes a Bundle as it is.
+        `tensors`: arrays by name, of a dtype that safetensors has; what put() makes an Array of. `metadata`: strings
+        by string. `options` and errors are those of put().
         """
         on = None if stream is None else cuda.handle_of(stream)
         return await self._put(name, _packing.tensors(tensors, metadata, on), on, wait, _params.options(**options))
@@ -244,20 +243,20 @@ class Calls(Steps):
         self, /, name: str, dtype: Any, shape: Union[int, Sequence[int]], *, nulls: bool = False,
         metadata: Optional[Mapping[str, str]] = None, **options: Unpack[Options],
     ) -> Any:
-        """Allocates an object to be filled in place, and published by its seal().
+        """Allocate an object to be filled in place; seal() publishes it.
 
-        An Array of `shape`, in elements; or, where `dtype` is a dict of dtypes by column name, a Table
-        of `shape` rows. dtypes are the protocol's ("float64", "timestamp[us]") or NumPy's ("f8", numpy.float64), of a
-        fixed width. On the host the array of `a.to_numpy()`, also of a column, can be written to; on a GPU `a` has a
-        `__cuda_array_interface__`, or use `a.write(values)`. `nulls=True` adds bitmaps of valid
-        elements, all to be written: `a.buffers.validity.bits`.
+        It is an Array of `shape`, in elements. If `dtype` is a dict of dtypes by column name, it is a Table of `shape`
+        rows. dtypes are the protocol's ("float64", "timestamp[us]") or NumPy's ("f8", numpy.float64), of a fixed
+        width. The memory is not zeroed. On the host write to `a.to_numpy()`; on a GPU pass `a`, which has
+        `__cuda_array_interface__`, or call `a.write(values)`. nulls=True adds bitmaps of valid elements, all to be
+        written: `a.buffers.validity.bits`.
 
-        Until seal() nobody else sees the object, and a release discards it. A `with` block that ends normally seals
-        it; one that ends by an exception discards it. Of an asyncio client no block seals it: `await client.seal(a)`.
-        `metadata` and `options` are those of put() but `stream` and `wait`; errors, too.
+        Until seal() nobody else sees the object, and release() discards it. A `with` block that ends normally seals
+        it; an exception in the block discards it. With an asyncio client no block seals it: `await client.seal(a)`.
+        `metadata`, `options` and errors are those of put(), without `stream` and `wait`.
 
-        `live=True`: it is never sealed. It has its name at once, others read it while it is written, and open() and
-        claim() open it for writing, for whom its `mode` lets (0o660: its group). It stays when its creator ends.
+        With live=True it is never sealed. It has its name at once, others read it while it is written, and those whom
+        its `mode` allows (0o660: its group) write it through open() and claim(). It stays when its creator exits.
         """
         layout = _layout_of(dtype, shape, nulls, _convert.pairs(metadata or {}) or None)
         made = await self._do("_create", name, layout, _params.options(**options))
@@ -265,18 +264,18 @@ class Calls(Steps):
         return made
 
     async def open(self, name: str, *, write: bool = False, timeout: Optional[float] = None) -> AnyKind:
-        """Opens a live object for writing; other writers may be active. Without `write`: as get().
+        """Open a live object for writing; without `write`: as get().
 
-        Its arrays can be written, also on a GPU. Others see each write at once: also write there what
-        tells them which parts are complete. `timeout`: how long to wait for the name, and for a claim to end. Release it
-        only when the work on the GPU is done.
+        Other writers may be active. Arrays made of it can be written, on a GPU too. Others see each write at once:
+        your program must tell them which parts are complete. `timeout`: how long to wait for the name, and for a claim
+        to end. Release it only when your work on the GPU is done.
 
-        Denied: its mode does not let you. Unsupported: it is not live. Busy, with a timeout Timeout: it is claimed.
+        Denied: its mode does not allow it. Unsupported: it is not live. Busy, with a timeout Timeout: it is claimed.
         """
         return await self._do("_open", name, 0, _params.ms(timeout), None, write, False)
 
     async def claim(self, name: str, *, timeout: Optional[float] = None) -> AnyKind:
-        """Opens a live object as its only writer; its `generation` is one higher than that of the claim before.
+        """Open a live object as its only writer; its `generation` counts the claims.
 
             with client.claim("pool", timeout=10) as memory:
                 print(memory.generation, memory.to_numpy())
@@ -290,18 +289,18 @@ class Calls(Steps):
     async def edit(
         self, name: str, *, timeout: Optional[float] = None, version: Optional[int] = None, label: Optional[str] = None
     ) -> AnyKind:
-        """A copy of a sealed object on the same device, to change and publish as the name's next version.
+        """Return a copy of a sealed object, to change and publish as the name's next version.
 
             with client.edit("weights") as array:
                 array.to_numpy()[3] = 0
 
-        The end of the `with` block publishes it; an exception in the block discards it. The layout stays: a text
-        keeps its bytes, an array its shape.
-        Readers keep the version that they have. The new one has the old one's device, mode, `evict`, `keep`, `ttl`,
-        `scope`, `final`, `own` and metadata, and no label. The last editor wins. `timeout`: how long to wait for the
-        object, and for memory. `version`, `label`: a copy of that version.
+        The copy is on the same device. The end of the `with` block publishes it; an exception in the block discards
+        it. Its layout cannot change: an array keeps its shape, a text its length. Readers keep the version that they
+        have. The new one has the old one's device, mode, `evict`, `keep`, `ttl`, `scope`, `final`, `own` and metadata,
+        and no label. Of two editors the last one wins. `timeout`: how long to wait for the object, and for memory.
+        `version`, `label`: which version to copy; None: the current one.
 
-        Errors as of get() and create(); Denied: its mode does not let you replace it; Unsupported: it is live.
+        Errors as of get() and create(). Denied: its mode does not let you replace it. Unsupported: it is live.
         """
         which = _params.which(name, version, label)
         made = await self._aside(self._client._edit, name, which.get("version", 0), label, _params.ms(timeout))
@@ -312,18 +311,18 @@ class Calls(Steps):
         self, name: str, value: Any, *, mode: Mode = None, ttl: Optional[Seconds] = None, replace: bool = False,
         stream: Any = None,
     ) -> Ref:
-        """Publishes GPU memory of the caller's own without copying it; returns a Ref, as put() does.
+        """Publish GPU memory of your own without copying it; return a Ref.
 
-        `value` is anything on a GPU that put() takes: an array with `__cuda_array_interface__` or DLPack, a
-        column with its nulls, a cuDF Series or frame, an Arrow array or record batch, a dict of columns. A
-        sliced one is shared as it lies. Its memory is in one allocation or in at most 16.
+        `value` is anything on a GPU that put() takes: an array with `__cuda_array_interface__` or DLPack, a column
+        with its nulls, a cuDF Series or frame, an Arrow array or record batch, a dict of columns. A slice is shared as
+        it lies. The memory must be in at most 16 allocations.
 
-        Leave the value unchanged until the object is deleted and its readers have released it. The client holds it
-        until the name is deleted or shared anew through this client, or the client is closed. Unless
-        the memory can be exported (cuMemCreate) the object is withdrawn with the client.
+        Keep the value unchanged until the object is deleted and its readers have released it. The client holds a
+        reference to it until the name is deleted or shared anew through this client, or the client is closed. The
+        object is withdrawn with the client, unless the memory can be exported (cuMemCreate).
 
         Unsupported: managed memory, and memory of a stream-ordered pool. ValueError: no layout describes how the
-        elements lie, or the value is several batches; put() copies such a value.
+        elements lie, or the value is several batches; use put().
         """
         on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on)
@@ -339,18 +338,18 @@ class Calls(Steps):
     async def save(
         self, name: str, path: FilePath, *, format: Optional[str] = None, compression: Optional[str] = None
     ) -> None:
-        """Writes a published object to a file. The file's suffix selects the format.
+        """Write a published object to a file; the suffix selects the format.
 
-        Tables, and columns and arrays of one axis: .arrow, .feather and .ipc (Arrow's file format), .arrows (its
-        stream), .parquet or .pq. Tables: .jsonl or .ndjson, a line for each row. Arrays, and columns of numbers
-        without nulls: .npy; all columns of a table, or one of these: .npz. For other file names give `format`: "arrow",
-        "arrows", "parquet", "jsonl", "npy", "npz".
-        `compression`: "lz4" or "zstd" for Arrow's files (default: none); for Parquet a name that
-        pyarrow has ("snappy").
+        - tables, columns, arrays of one axis: .arrow, .feather, .ipc (Arrow's file format), .arrows (its stream), .parquet
+        - tables: .jsonl, .ndjson, one line a row; dates, times and decimals become text, NaN becomes null
+        - arrays, columns of numbers without nulls: .npy; these, or all columns of a table: .npz
 
-        The file appears when all of it is written, and takes the place of one that is there. In lines of JSON dates,
-        times and decimals become text, NaN null. ModuleNotFoundError: the library of the format is not installed
-        (pyarrow, for Arrow's and Parquet files). TypeError: the format has no place for this. OSError.
+        For other file names give `format`: "arrow", "arrows", "parquet", "jsonl", "npy", "npz". `compression`: "lz4"
+        or "zstd" for Arrow's files (default: none); for Parquet a name that pyarrow has ("snappy").
+        gpubufd.numpy.save_file() writes bundles.
+
+        The file appears when it is complete, and replaces an existing one. ModuleNotFoundError: the format's library
+        is not installed. TypeError: the format cannot hold this object. OSError.
         """
         with await self._do("_open", name, 0, 0, None, False, False) as held:
             await self._aside(_files.write, held, path, format, compression)
@@ -358,11 +357,10 @@ class Calls(Steps):
     async def load(
         self, /, path: FilePath, name: Optional[str] = None, *, format: Optional[str] = None, **options: Any
     ) -> str:
-        """Publishes the content of a file; returns the name: by default the file's own, without its suffix.
+        """Publish the content of a file; return the name: by default the file's own, without its suffix.
 
-        Formats as of save(), and all columns as pyarrow, NumPy or json read them; `options` are those of put().
-        Arrow's files are mapped and copied once. A column or an array that save() wrote comes back as such.
-        ValueError: the file is not what its name says. Errors as of save() and put().
+        Formats are those of save(); `options` those of put(). ValueError: the content is not what the suffix says.
+        Errors as of save() and put().
         """
         found = pathlib.Path(path).stem if name is None else name
         await Calls.put(self, found, await self._aside(_files.read, path, format), **options)
@@ -371,25 +369,26 @@ class Calls(Steps):
     # ---- names ----
 
     async def list(self, names: str = "", *, versions: bool = False) -> List[Info]:
-        """The objects whose names begin with `names`, or match it if it has a * or ?, in the order of names.
+        """Return the Info of each object whose name begins with `names`, in the order of names.
 
-        With `versions` each name's older versions follow its current one, newest first.
+        With a * or ? in it, `names` is a pattern. With `versions` each name's older versions follow its current one,
+        newest first.
         """
         return await self._list(names, versions)
 
     async def stat(self, name: str, *, version: Optional[int] = None, label: Optional[str] = None) -> Info:
-        """An object's Info, with its layout; the object is not opened. NotFound, Stale."""
+        """Return an object's Info, with its layout; the object is not opened. NotFound, Stale."""
         return await self._stat(name, version, label)
 
     async def delete(
         self, *names: str, missing_ok: bool = False, version: Optional[int] = None, label: Optional[str] = None
     ) -> None:
-        """Removes names with all their versions; the memory is freed with the last lease. NotFound, unless `missing_ok`.
+        """Delete names with all their versions. NotFound, unless `missing_ok`.
 
-        A name with a * or ? that no object has stands for all names that match it; so it does for pin(), unpin(),
-        expire(), spill() and restore(). Of one name a `version`, or the newest with a `label`: an older one goes
-        alone, the current one takes the name and the older ones along. Stale, unless `missing_ok`: the name does not
-        have that version any more.
+        The memory is freed when the last reader releases it. A name with a * or ? that no object has stands for all
+        names that match it, here and in pin(), unpin(), expire(), spill() and restore(). `version`, or `label` for the
+        newest version with it, of one name: an older version is deleted alone, the current one with the name and its
+        older versions. Stale, unless `missing_ok`: the name does not have that version.
         """
         mine = self._client._mine
         for name in await self._each("delete", names, version, label, missing_ok):
@@ -402,41 +401,43 @@ class Calls(Steps):
                     mine.pop(name, None)
 
     async def pin(self, *names: str) -> None:
-        """Keeps objects from being evicted, until unpin(). NotFound, Denied."""
+        """Keep objects from being evicted, until unpin(). NotFound, Denied."""
         await self._each("set", names, params={"pinned": True})
 
     async def unpin(self, *names: str) -> None:
-        """Takes pins back."""
+        """Undo pin(). NotFound, Denied."""
         await self._each("set", names, params={"pinned": False})
 
     async def expire(
         self, *names: str, ttl: Optional[Seconds], version: Optional[int] = None, label: Optional[str] = None
     ) -> None:
-        """The daemon deletes the objects in `ttl` seconds, whatever was set before; None: never. NotFound, Denied.
+        """Set a time to live: the daemon deletes the objects in `ttl` seconds; None: never.
 
-        Of a `version`, or the newest with a `label`, in place of the current one: Stale.
+        It replaces an earlier setting. `version`, or `label` for the newest version with it: this version, not the
+        current one. NotFound, Denied, Stale.
         """
         await self._each("set", names, version, label, params={"ttl_ms": _params.ttl_ms(ttl)})
 
     async def spill(
         self, *names: str, tier: Optional[str] = None, version: Optional[int] = None, label: Optional[str] = None
     ) -> None:
-        """Moves objects off their device now, to a tier below: "host" or "disk"; None: the first there is.
+        """Move objects off their device now, to the tier "host" or "disk"; None: the first that the daemon has.
 
-        A `version`, or the newest with a `label`, in place of the current one: Stale.
+        The daemon spills by itself when memory is short. `version`, or `label` for the newest version with it: this
+        version, not the current one.
 
-        The daemon spills by itself when memory is short. Busy: a program has a lease on the object. NoSpace: the tier
-        is full. Unsupported: there is no such tier.
+        Busy: a program has the object open. NoSpace: the tier is full. Unsupported: there is no such tier. Stale.
         """
         await self._each("move", names, version, label, timeout=MOVE, params={} if tier is None else {"tier": tier})
 
     async def restore(
         self, *names: str, timeout: Optional[float] = None, version: Optional[int] = None, label: Optional[str] = None
     ) -> None:
-        """Brings objects back to their device before they are opened. The daemon may spill them again.
+        """Bring objects back to their device before they are opened.
 
-        `timeout`: how long to wait for room on the device. A `version`, or the newest with a `label`, in place of the
-        current one: Stale. NotFound, NoSpace (a MemoryError), Timeout.
+        The daemon may spill them again. `timeout`: how long to wait for room on the device. `version`, or `label` for
+        the newest version with it: this version, not the current one. NotFound, NoSpace (a MemoryError), Timeout,
+        Stale.
         """
         wait_ms = _params.ms(timeout)
         params = {"tier": "device", "wait_ms": wait_ms}
@@ -446,26 +447,29 @@ class Calls(Steps):
         self, name: str, of: str, *, rows: Optional[Rows] = None, columns: Optional[Sequence[str]] = None,
         mode: Mode = None, replace: bool = False, label: Optional[str] = None, keep: int = 0, scope: Scope = "local",
     ) -> None:
-        """Gives an object, or a part of it, another name; both share the memory.
+        """Give an object, or a part of it, a second name; both share the memory.
 
         `rows`: (start, stop) or a slice, in rows, elements, or along an array's first axis. `columns`: names of a
         table's columns, in the order you want. `mode`: by default that of `of`. `replace`, `label`, `keep` and
-        `scope`: as put() has them, for the new name.
+        `scope`: as put() has them, for the new name. NotFound, Exists, Denied.
         """
         await self._ask("alias", _params.alias(name, of, rows, columns, mode, replace, label, keep, scope))
 
     # ---- the daemon ----
 
     async def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
-        """The leases: dicts with lease, session, pid, uid, client, name, version, bytes, …"""
+        """Return the leases on all objects, or on one, as dicts.
+
+        Each has lease, session, pid, uid, client, name, version, bytes, …
+        """
         return Listing((await self._ask("leases", {"name": name} if name else {}))["leases"])
 
     async def stats(self) -> Dict[str, Any]:
-        """The daemon's counters, which may differ between versions."""
+        """Return the daemon's counters, which may differ between versions."""
         return await self._ask("stats")
 
     async def devices(self) -> List[Dict[str, Any]]:
-        """The daemon's devices: dicts with at least id, capacity and used, in bytes."""
+        """Return the daemon's devices: dicts with at least id, capacity and used, in bytes."""
         return Listing((await self._ask("stats"))["devices"])
 
 

@@ -1,4 +1,4 @@
-"""The connection: Client and connect()."""
+"""Client and connect(): the connection to the daemon."""
 
 from __future__ import annotations
 
@@ -152,12 +152,12 @@ _create = blocking(Calls.create)
 class Client(_core.Client, Steps, Names):
     """A connection to the daemon; made by connect(). Any thread may use it at any time.
 
-    The connection is the lease: it lasts until the client and all objects opened through it are released.
-    close(), or the end of a `with`, releases every object of the client that Python holds; what NumPy,
-    Arrow or DLPack took of them stays readable, and keeps the connection, until that is released too.
+    Objects that it opens stay leased until they are released, or until the connection ends. close(), or the end of a
+    `with`, releases every object that Python holds of the client. Arrays that NumPy, Arrow or DLPack made of them stay
+    readable, and keep the connection until they are released too.
 
-    Times are in seconds; `ttl` may also be a timedelta, or text such as "90s", "15m", "1h", "2d". A `timeout` of None
-    means not to wait at all.
+    Times are in seconds; a `ttl` may also be a timedelta, or text such as "90s", "15m", "1h", "2d". A `timeout` of
+    None means not to wait.
     """
 
     _commits = True
@@ -173,7 +173,7 @@ class Client(_core.Client, Steps, Names):
         self._resume_seconds = 10.0 if not resume_ms else float("inf") if resume_ms < 0 else resume_ms / 1000
 
     def close(self) -> None:
-        """Ends it, and releases what Python holds of it. More than once is fine."""
+        """Close the connection, and release what Python holds of it. Closing twice is allowed."""
         for provider in self._providers:
             provider._abandon()
         super().close()
@@ -327,14 +327,15 @@ class Client(_core.Client, Steps, Names):
         self, name: Union[str, Ref], *default: Any, timeout: Optional[float] = None, version: Optional[int] = None,
         label: Optional[str] = None, kind: Optional[type] = None,
     ) -> Any:
-        """Opens what was published under a name: an Array, Column, Table, Bytes or Bundle, with no copy.
+        """Open what was published under a name, without a copy: an Array, Column, Table, Bytes or Bundle.
 
-        `timeout`: how many seconds to wait until the name, or the label, exists. `version`: only this version; a
-        Ref has both name and version. `label`: the newest version with this label.
-        `kind`: gpubufd.Table, Array, Column or Bytes, for type checkers, too; a TypeError if the object is another.
+        `name`: a name, or a Ref, which names one version. `timeout`: how many seconds to wait until the name, or the
+        label, exists. `version`: only this version. `label`: the newest version with this label. `kind`:
+        gpubufd.Table, Array, Column, Bytes or Bundle, which type checkers understand; TypeError if the object is
+        another.
 
-        NotFound (a KeyError): there is no such object, or none that this user may read. Timeout (a
-        TimeoutError). Stale: the name does not have that version any more; the sentence says which it has.
+        NotFound (a KeyError): there is no such object, or none that this user may read. Timeout (a TimeoutError).
+        Stale: the name does not have that version any more.
         """
         if default:
             raise TypeError("get() takes one name, and no default: catch gpubufd.NotFound, or ask `name in client`; "
@@ -372,24 +373,23 @@ class Client(_core.Client, Steps, Names):
         self, prefix: str, load: Callable[[Wanted], Any], *, threads: int = 4,
         load_timeout: Optional[float] = _provide.LOAD_TIMEOUT, keep_refusals: float = 0.0, **options: Any,
     ) -> Provider:
-        """Makes objects on demand, when a client waits for an absent name that begins with `prefix`.
+        """Make objects on demand, when a client waits for an absent name that begins with `prefix`; return a Provider.
 
             client.provide("cols/", lambda name: read(name[len("cols/"):]), evict="drop")
 
-        `load` gets the name, a str with the `uid` and `gid` of the client that asked first. It returns a value for
-        put(), which is published with `options`, those of put(); None: `load` has published the name itself. Any get()
-        or get_many() with a timeout asks for the name; `load` runs once, however many wait. An exception of `load` ends
-        the waiting calls with its sentence: as NotFound for a LookupError or a FileNotFoundError, else as Unavailable.
-        The next get() asks again, except that it gets the same error for `keep_refusals` seconds. Only programs of this
-        machine ask, also where gpubufd-peer runs.
+        `load` is called with the name, a str with the `uid` and `gid` of the client that asked first. It returns a
+        value, which is published with `options`, those of put(); None: it has published the name itself. It runs once,
+        however many wait. Any get() or get_many() with a timeout asks, on this machine only. An exception of `load`
+        ends the waiting calls with its message: a LookupError or FileNotFoundError as NotFound, others as Unavailable.
+        Calls within the next `keep_refusals` seconds get the same error.
 
-        A load that takes longer than `load_timeout` seconds (None: no bound) is given up: the waiting calls raise
-        Unavailable, as do later ones until that load has ended. Its thread cannot be ended, so another one takes its
-        place, up to `threads` times. Its value is published all the same.
+        After `load_timeout` seconds (None: no limit) waiting calls raise Unavailable, as do later ones until that load
+        has ended. Its thread cannot be stopped: another takes its place, up to `threads` times, and its value is still
+        published.
 
-        It runs in `threads` threads, over a connection of its own, so that this client's get() may ask for names, too.
-        The Provider's close(), the end of a `with`, or the client's close() ends it; until then it outlives restarts of
-        the daemon. Denied: this user may not provide the prefix: `gpubufd --provider`.
+        `load` runs in `threads` threads, over a connection of its own, so it may use this client. The Provider's
+        close(), the end of a `with`, or the client's close() ends it; it survives restarts of the daemon. Denied:
+        `gpubufd --provider` does not let this user provide the prefix.
         """
         _provide.check(load, threads, load_timeout, keep_refusals, Client.put, options)
         provider = Provider(
@@ -401,13 +401,13 @@ class Client(_core.Client, Steps, Names):
     # ---- watching ----
 
     def versions(self, name: str, *, timeout: Optional[float] = None) -> Iterator[Info]:
-        """An iterator over a name's versions: the current one, if there is one, then each that is sealed.
+        """Iterate over the Infos of a name's versions: the current one, then each that is published.
 
             for info in client.versions("weights"):
                 use(client.get("weights", version=info.version))
 
-        Each version comes once, and never an older one after a newer one. With a `timeout` the iteration ends when
-        none has come for that time; without one it goes on. close() ends it.
+        Each version comes once, in order. With a `timeout` the iteration ends when none has come for that time;
+        close() ends it too.
         """
         with self.watch(name, timeout=timeout) as watch:
             newer = newer_of(name)
@@ -418,10 +418,10 @@ class Client(_core.Client, Steps, Names):
     def follow(
         self, name: str, *, timeout: Optional[float] = None, version: Optional[int] = None, label: Optional[str] = None
     ) -> View:
-        """Opens a name, and shows one version of it after another at the same addresses: a View.
+        """Open a name as a View, which shows one version after another at the same addresses.
 
-        Its versions have one layout, and each a segment of its own: put(own=True); Bundles of 16 MiB and more have
-        that. Arguments as of get(). Unsupported: it shares its segment.
+        All versions must have one layout, and a segment of their own: put(own=True), or Bundles of 16 MiB and more.
+        Arguments as of get(). Unsupported: the object shares its segment.
         """
         return View(self, name, timeout, version, label)
 
@@ -429,15 +429,16 @@ class Client(_core.Client, Steps, Names):
         self, name: str, dtype: Any, shape: Any = (), *, slots: int = 8, device: Optional[str] = None,
         mode: _params.Mode = None, timeout: Optional[float] = None,
     ) -> StreamWriter:
-        """Creates the stream `name`, or takes it over, and becomes its writer.
+        """Create a stream, or take it over, and become its writer; return a StreamWriter.
 
             with client.stream("cam0", "uint8", (480, 640, 3)) as camera:
                 with camera.next() as frame:
                     frame.array[:] = picture
 
-        Frames have that dtype and shape. `slots`: 2 to 128; readers hold some of them. `mode`: who may read (0o640: the
-        group). `timeout`: how long to wait for the former writer to end. The stream stays when its writer ends;
-        delete() removes it. Busy, with a timeout Timeout: it has a writer. Exists: the name has another kind of object.
+        Frames have this dtype and shape. `slots`: how many frames the memory holds, 2 to 128; readers keep some of
+        them. `mode`: who may read (0o640: the group). `timeout`: how long to wait for the former writer to end. The
+        stream stays when its writer ends; delete() removes it. Busy, with a timeout Timeout: it has a writer. Exists:
+        the name has another kind of object.
         """
         found = _layout_of(dtype, shape, False)
         return StreamWriter(
@@ -448,23 +449,24 @@ class Client(_core.Client, Steps, Names):
         self, name: str, *, each: bool = False, waits: bool = False, lag: int = 0, hold: int = 1,
         ahead: bool = False, timeout: Optional[float] = None,
     ) -> StreamReader:
-        """Joins a stream as a reader: an iterator over its frames, in place.
+        """Join a stream as a reader; return a StreamReader, an iterator over its frames, in place.
 
             for frame in client.read("cam0"):
-                look_at(frame.array)
+                show(frame.array)
 
-        The newest frame, or with `each` every one: the newest `lag` (2) are kept for this reader. `waits`: ask
-        the writer to wait before this reader misses one. `hold`: how many frames it may hold at once. `ahead`: take
-        frames on a GPU before the writer's work on them is done, see Frame.wait and read(). `timeout`: how long to wait
-        for the stream to exist. Busy: its slots do not suffice for one more reader.
+        By default each frame is the newest one. `each`: every frame, in order; the newest `lag` (default 2) are kept
+        for this reader. `waits`: ask the writer to wait before this reader misses one. `hold`: how many frames it may
+        hold at once. `ahead`: take frames on a GPU before the writer's work on them is done, see Frame.wait() and
+        StreamReader.read(). `timeout`: how long to wait for the stream to exist. Busy: too few slots for one more
+        reader.
         """
         return StreamReader(self, name, None, (), None, 0, 0, _params.ms(timeout), each, waits, lag, hold, ahead)
 
     def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> Watch:
-        """An iterator over the events of names that begin with `prefix`.
+        """Iterate over the Events of names that begin with `prefix`; return a Watch.
 
-        First, each existing object comes as "sealed"; then comes "synced". With a `timeout` the iteration
-        ends when nothing has happened for that time; otherwise it never ends.
+        First, each existing object comes as "sealed"; then comes "synced". With a `timeout` the iteration ends when
+        nothing has happened for that time; otherwise it never ends.
         """
         return Watch(self, prefix or None, timeout)
 
@@ -474,30 +476,29 @@ def connect(
     cache_bytes: int = 0, resume_timeout: Optional[float] = 10.0, cache_leases: Union[bool, int] = True,
     start: Union[bool, Sequence[str]] = False,
 ) -> Client:
-    """Connects to the daemon.
+    """Connect to the daemon; return a Client.
 
-    `path`: its socket; None: $GPUBUFD_SOCKET, else $NVIDIA_DRA_LOCAL_IPC_DIR/gpubufd.sock or
-    /run/gpubufd/gpubufd.sock if it exists, else $XDG_RUNTIME_DIR/gpubufd.sock, else
-    /tmp/gpubufd-UID/gpubufd.sock. `timeout`: how long to try, in seconds; None: for ever. `name`: what `gpubufctl ps` shows. `cache_bytes`: mappings to keep for later opens, in
-    bytes; 0: 1 GiB. `resume_timeout`: how long to try
-    to reconnect when the connection broke (the daemon was killed, or restarts), before calls raise Closed or
-    ConnectFailed; None: for ever; 0: not at all. Meanwhile open objects stay readable.
+    `path`: its socket; None: $GPUBUFD_SOCKET, else $NVIDIA_DRA_LOCAL_IPC_DIR/gpubufd.sock or /run/gpubufd/gpubufd.sock
+    if it exists, else $XDG_RUNTIME_DIR/gpubufd.sock, else /tmp/gpubufd-UID/gpubufd.sock. `timeout`: how many seconds
+    to try; None: no limit. `name`: what `gpubufctl ps` shows. `cache_bytes`: how many bytes of mappings to keep for
+    later opens; 0: 1 GiB. `resume_timeout`: how many seconds to try to reconnect after the connection broke, before
+    calls raise Closed or ConnectFailed; None: no limit; 0: do not try. Meanwhile open objects stay readable.
 
-    `cache_leases`: how many objects that were got twice stay open after their last use, for ten seconds, so that the
-    next get() of the name needs no request; True: 1024; False: none. A get() that begins after a change of the name
-    sees the change, and the daemon takes such objects back when it lacks room.
+    `cache_leases`: how many objects that were opened twice stay open for ten seconds after their last use, so that the
+    next get() needs no request; True: 1024; False: none. A get() that begins after a name changed sees the change, and
+    the daemon takes such objects back when it lacks room.
 
-    `start`: start a daemon of this user's own if none answers; True, or the daemon's options, such as
-    ["--device", "cuda:0:8G"]. It outlives this process, and ends, with its objects, by `gpubufctl stop`, or when nobody
-    has been connected for ten minutes; this client starts another one then. A supervisor starts one that was killed
-    again, and nothing that was sealed is lost. One that runs already keeps its options: a RuntimeWarning names those
-    that it lacks. Its log is ~/.local/state/gpubufd/log. A daemon of another user that answers at `path` is Denied.
+    `start`: start a daemon for this user if none answers; True, or the daemon's options, such as ["--device",
+    "cuda:0:8G"]. It outlives this process. It exits, and frees its objects, on `gpubufctl stop` or after ten minutes
+    without a connection; this client then starts another. If it crashes it is restarted, and published objects
+    survive. A running daemon keeps its options: a RuntimeWarning names those that it lacks. The log is
+    ~/.local/state/gpubufd/log. Denied: a daemon of another user answers at `path`.
 
-    A daemon that was stopped and started again is a new one without objects: the next call, whenever
-    it comes, connects to the new one, and `client.instance` changes. Held objects stay readable and are `stale`.
+    After a restart without its objects, the daemon is a new one: calls connect to it, `client.instance` changes, and
+    held objects stay readable and are `stale`.
 
-    ConnectFailed (a ConnectionError): no daemon is there. Timeout. Unsupported: it speaks another
-    version of the protocol.
+    ConnectFailed (a ConnectionError): no daemon is there. Timeout. Unsupported: it speaks another version of the
+    protocol.
     """
     return open_client(path, timeout, name, cache_bytes, resume_timeout, True, cache_leases, start)
 
