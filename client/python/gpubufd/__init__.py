@@ -1,4 +1,4 @@
-"""gpubufd: columns and tables shared between processes by name, on a GPU or on the host.
+"""gpubufd: arrays, tables and model weights shared between processes by name, on a GPU or on the host.
 
     import gpubufd
 
@@ -8,8 +8,9 @@
     table = client.get("prices")                             # in another: nothing is copied
     price = table["price"].to_numpy()
 
-Arrays, columns and tables offer NumPy, the buffer protocol, DLPack, Arrow's capsules and, on a GPU,
-`__cuda_array_interface__`, so that other libraries take them as their own. Published objects never change. """
+NumPy, pandas, Arrow, PyTorch, JAX and CuPy take these objects as their own, through the buffer protocol, DLPack,
+Arrow's capsules and `__cuda_array_interface__`. Published objects never change.
+"""
 
 from . import _core
 from ._errors import (

@@ -96,7 +96,7 @@ class Exchange:
         return device
 
     def to_torch(self) -> Any:
-        """A PyTorch tensor over the same memory. Do not write to a published object: it ends in a fault."""
+        """Return a PyTorch tensor over the same memory. Do not write to a published object: it is a fault."""
         import torch
 
         held: Any = self
@@ -115,10 +115,10 @@ class AsBytes(Exchange):
 
 
 class Buffer(_core.View):
-    """Memory with a shape and an element type, and nothing else: no nulls, no meaning.
+    """Memory with a shape and an element type, without nulls.
 
-    Offers the buffer protocol and NumPy on the host, DLPack and `__cuda_array_interface__`. A Buffer of
-    an object holds the object's lease.
+    It offers the buffer protocol and NumPy on the host, DLPack and `__cuda_array_interface__`. A Buffer of an object
+    holds the object's lease.
     """
 
     __slots__ = ("__weakref__",)
@@ -142,7 +142,7 @@ class Buffer(_core.View):
         return self.device
 
     def to_numpy(self) -> Any:
-        """A NumPy array over the memory; nothing is copied. Host only."""
+        """Return a NumPy array over the memory, without a copy. Host only."""
         return _values.buffer_to_numpy(self)
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
@@ -153,7 +153,7 @@ class Buffer(_core.View):
         return self.to_numpy()[key]
 
     def tobytes(self) -> bytes:
-        """A copy of the memory. Host only."""
+        """Return a copy of the memory. Host only."""
         return bytes(self)
 
     def __repr__(self) -> str:
@@ -165,9 +165,9 @@ class Buffer(_core.View):
 
 
 class Validity:
-    """The nulls, as a bitmap in Arrow's format, least significant bit first, 1 = valid.
+    """The nulls as a bitmap in Arrow's format: least significant bit first, 1 = valid.
 
-    `bits` is the whole bitmap as a Buffer of uint8; element i's bit is bit `offset + i` of it.
+    `bits` is the whole bitmap as a Buffer of uint8; element i has bit `offset + i`.
     """
 
     __slots__ = ("bits", "offset", "length", "_shape")
@@ -187,7 +187,7 @@ class Validity:
         return bool(memoryview(bits)[bit >> 3] >> (bit & 7) & 1)
 
     def to_numpy(self) -> Any:
-        """A new array of bool, True where the element is valid. Host only."""
+        """Return a new array of bool, True where the element is valid. Host only."""
         return _values.bits_to_numpy(self.bits, self.offset, self.length).reshape(self._shape)
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
@@ -198,7 +198,7 @@ class Validity:
 
 
 class Buffers:
-    """The memory of an Array, a Column or Bytes as it lies, without a copy."""
+    """The memory of an Array, a Column or Bytes as Arrow lays it out, without a copy."""
 
     __slots__ = ("_held",)
 
@@ -207,8 +207,11 @@ class Buffers:
 
     @property
     def values(self) -> Buffer:
-        """The elements; what lies under a null is undefined. Of strings all characters, of booleans all bits of the
-        column, as bytes. BufferError: the memory of a nested column lies in its children."""
+        """The elements; the value under a null is undefined.
+
+        Of strings: all characters. Of booleans: all bits of the column, as bytes. BufferError: the column is nested,
+        and its memory is in its children.
+        """
         self._held._check_alive()
         try:
             return self._held._view()
@@ -220,17 +223,17 @@ class Buffers:
 
     @property
     def validity(self) -> Optional[Validity]:
-        """The bitmap of nulls; None: there is none, and no null."""
+        """The bitmap of nulls; None if there is no null."""
         return self._held._validity()
 
     @property
     def offsets(self) -> Optional[Buffer]:
-        """The offsets of strings and lists, as the bytes of int32, or of int64 for dtypes that begin with "large"."""
+        """The offsets of strings and lists: bytes of int32, or of int64 for dtypes that begin with "large"."""
         return self._held._buffer(OFFSETS)
 
     @property
     def offset(self) -> int:
-        """Element i is element `offset + i` of `offsets`, and of bits."""
+        """The position of the first element in `offsets`, and in bits."""
         return self._held._offset
 
     def __repr__(self) -> str:

@@ -22,11 +22,11 @@ def _typestr(dtype: str) -> str:
 
 
 class Bundle(Held, Mapping[str, Array]):
-    """Arrays by name: the tensors of a model, published, read and replaced as one. Read-only.
+    """Arrays by name, such as the tensors of a model, which are published, read and replaced as one. Read-only.
 
-    A mapping whose values are Arrays over the same memory; each is made on access, and holds the lease. Their order
-    is that of the manifest. `metadata`: a dict of strings. The memory has the format of a safetensors file. A tensor
-    that its file has not aligned is a copy, made on each access; on a GPU it is Unsupported: see copy_to_host().
+    A mapping whose values are Arrays over the same memory, in the order of the file. Each is made on access, and holds
+    the lease. `metadata`: a dict of strings. The memory has the format of a safetensors file. A tensor that its file
+    does not align is copied on each access; on a GPU it raises Unsupported: use copy_to_host().
     """
 
     __slots__ = ()
@@ -72,17 +72,17 @@ class Bundle(Held, Mapping[str, Array]):
 
     @property
     def dtypes(self) -> Dict[str, str]:
-        """The tensors' types by name, as the protocol spells them."""
+        """The tensors' types by name, such as "float32"."""
         return {name: dtype for name, dtype, *_ in self._entries()}
 
     @property
     def shapes(self) -> Dict[str, Tuple[int, ...]]:
-        """The tensors' extents by name."""
+        """The tensors' shapes by name."""
         return {name: shape for name, _, shape, *_ in self._entries()}
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors."""
+        """The size of all tensors, in bytes."""
         return sum(size for *_, size in self._entries())
 
     def _manifest(self) -> bytes:
@@ -95,7 +95,7 @@ class Bundle(Held, Mapping[str, Array]):
         return bytes(head)
 
     def to_numpy(self) -> "Dict[str, numpy.ndarray[Any, Any]]":
-        """A dict of NumPy arrays over the same memory, read-only: Array.to_numpy(). Host only."""
+        """Return a dict of read-only NumPy arrays over the same memory. Host only."""
         return self._arrays(False)
 
     def _arrays(self, copy: bool) -> Dict[str, Any]:

@@ -24,8 +24,8 @@ PHRASES = {
 class Error(Exception):
     """The daemon or the library refused a request.
 
-    `str(error)` is a whole sentence, often the daemon's; `kind` its short name ("not_found"), by which
-    programs decide; `code` the number on the wire.
+    `str(error)` is a whole sentence, often the daemon's. `kind` is its short name ("not_found"), for programs; `code`
+    its number in the protocol.
     """
 
     kind: str = "error"
@@ -53,7 +53,7 @@ class Denied(Error, PermissionError):
 
 
 class Busy(Error, RuntimeError):
-    """The object is in a state that forbids the request."""
+    """The object is in use in a way that forbids the request."""
 
 
 class Timeout(Error, TimeoutError):
@@ -65,11 +65,11 @@ class Stale(Error, LookupError):
 
 
 class Limit(Error, RuntimeError):
-    """A limit of the daemon is reached; the sentence names it."""
+    """A limit of the daemon is reached; the message names it."""
 
 
 class DeviceError(Error, RuntimeError):
-    """The GPU or its driver failed; the sentence has the CUDA error's name."""
+    """The GPU or its driver failed; the message has the CUDA error's name."""
 
 
 class Unsupported(Error, NotImplementedError):
@@ -81,7 +81,7 @@ class Unavailable(Error, RuntimeError):
 
 
 class Invalid(Error, ValueError):
-    """An argument is wrong; the sentence names it."""
+    """An argument is wrong; the message names it."""
 
 
 class ConnectFailed(Error, ConnectionError):
@@ -105,7 +105,7 @@ class Canceled(Error):
 
 
 class SafetensorError(ValueError):
-    """A file is no safetensors file, or has no such tensor (then it is a KeyError, too)."""
+    """The file is not a safetensors file, or has no such tensor (then it is a KeyError, too)."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""

@@ -45,11 +45,10 @@ else:
 
 
 class Held(_Parts):
-    """The base of Array, Column, Table, Bytes and Bundle: they hold a lease.
+    """The base of Array, Column, Table, Bytes and Bundle: an object with a lease.
 
-    The lease ends when the last of these is released: the object itself, its slices and columns, and the arrays
-    that NumPy, Arrow or DLPack made of it. release(), the end of a `with`, and del do the same. to_host() of an object
-    on a GPU returns a copy, which needs neither a lease, nor the daemon, nor the client.
+    The lease ends when the last reference is released: the object itself, its slices and columns, and the arrays that
+    NumPy, Arrow or DLPack made of it. release(), the end of a `with`, and del release the object.
     """
 
     __slots__ = ()
@@ -88,14 +87,14 @@ class Held(_Parts):
         self._written = []
 
     def wait_ready(self, stream: Any = None) -> None:
-        """Makes a CUDA stream (None: this thread) wait until the producer's copies are done.
+        """Make a CUDA stream wait for the producer's work; None: make this thread wait.
 
-        Costs nothing on the host, or if they were done when the object was opened.
+        It costs nothing on the host, or if the work was done when the object was opened.
         """
         self._wait_ready(handle_or_zero(stream))
 
     def release_on(self, stream: Any) -> None:
-        """Releases the object once the work queued on a CUDA stream so far is done."""
+        """Release the object once the work queued on a CUDA stream so far is done."""
         self._release_on(handle_or_zero(stream))
 
     def __enter__(self: Self) -> Self:
@@ -150,11 +149,10 @@ class Held(_Parts):
         return _repr.html(self)
 
     def to_host(self: Self) -> Self:
-        """The object on the host, with its nulls and nesting: itself if it is there, else a copy.
+        """Return the object on the host, with its nulls and nesting: itself if it is there, else a copy.
 
-        A copy of an Array, Column, Table or Bundle is one, too, with to_numpy(), to_pandas(), to_pyarrow(), tolist(),
-        slices, columns and tensors. It lies in this process' own memory and holds no lease. The call waits for the producer's
-        work. Unsupported: Bytes on a GPU; copy_to_host() makes an array.
+        A copy has the same methods as the object. It is in this process' own memory, needs neither lease nor daemon,
+        and waits for the producer's work. Unsupported: Bytes on a GPU; use copy_to_host().
         """
         if self.kind == BYTES and self._ordinal >= 0:
             raise _errors.failure("unsupported", "bytes on a GPU: copy_to_host() makes a NumPy array of them")
@@ -163,7 +161,7 @@ class Held(_Parts):
 
 
 class Parts(Held):
-    """The base of Array, Column, Table and Bytes, which can be sliced, and are Arrow's."""
+    """The base of Array, Column, Table and Bytes, which can be sliced and exported to Arrow."""
 
     __slots__ = ()
 
@@ -214,7 +212,7 @@ class Parts(Held):
         return self._arrow_device_stream()
 
     def to_pyarrow(self) -> Any:
-        """A pyarrow Array or Table over the same memory; of a table on a GPU a RecordBatch."""
+        """Return a pyarrow Array or Table over the same memory; of a table on a GPU a RecordBatch."""
         import pyarrow
 
         if self._ordinal >= 0:
@@ -230,10 +228,10 @@ class Rows(Parts):
     __slots__ = ()
 
     def head(self: Part, n: int = 5) -> Part:
-        """The first `n` rows or elements, nothing copied; with a negative `n` all but the last -n."""
+        """Return the first `n` rows or elements, without a copy; with a negative `n` all but the last -n."""
         return self._range(slice(None, n), self._count())
 
     def tail(self: Part, n: int = 5) -> Part:
-        """The last `n` rows or elements, nothing copied; with a negative `n` all but the first -n."""
+        """Return the last `n` rows or elements, without a copy; with a negative `n` all but the first -n."""
         count = self._count()
         return self._range(slice(max(count - n, 0) if n >= 0 else -n, None), count)

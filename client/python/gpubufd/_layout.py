@@ -19,7 +19,7 @@ EPOCH = datetime.datetime(1970, 1, 1)
 
 
 class Interval(NamedTuple):
-    """An element of Arrow's interval types. It is no timedelta, since months and days have no fixed length."""
+    """An element of Arrow's interval types. It is not a timedelta, since months and days have no fixed length."""
 
     months: int = 0
     days: int = 0

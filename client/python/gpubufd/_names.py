@@ -34,8 +34,8 @@ class Values(ValuesView[Any]):
 class Names(MutableMapping[str, Any]):
     """A mutable mapping of the daemon's names: all that this user may see, of any owner.
 
-    `client[name]` is get(), `client[name] = value` is put(replace=True), `del client[name]` is delete(). get() has no
-    default. update() puts one value after the other; it is no transaction.
+    `client[name]` is get(), `client[name] = value` is put(replace=True), `del client[name]` is delete(). get() raises
+    NotFound without a default. update() puts one value after the other; it is not a transaction.
     """
 
     _mine: Dict[str, Any]  # the values that share_mine() shares, by name
@@ -70,15 +70,15 @@ class Names(MutableMapping[str, Any]):
         self.delete(name)
 
     def items(self) -> ItemsView[str, Any]:
-        """Pairs of a name and its object, which is opened when the iteration comes to it."""
+        """Return pairs of a name and its object, which is opened when the iteration reaches it."""
         return Items(self)
 
     def values(self) -> ValuesView[Any]:
-        """The objects of items()."""
+        """Return the objects of items()."""
         return Values(self)
 
     def pop(self, name: str, default: Any = _REQUIRED) -> Any:
-        """Opens an object and deletes that version of its name. Without one: `default`, or NotFound."""
+        """Open an object and delete that version of its name. NotFound, unless a `default` is given."""
         while True:
             try:
                 held = self[name]
@@ -97,7 +97,7 @@ class Names(MutableMapping[str, Any]):
             return held
 
     def setdefault(self, name: str, default: Any = None) -> Any:
-        """Opens an object; if the name is absent, publishes `default` first."""
+        """Open an object; if the name is absent, publish `default` first."""
         while True:
             try:
                 return self[name]
@@ -109,9 +109,9 @@ class Names(MutableMapping[str, Any]):
                 pass
 
     def popitem(self) -> Any:
-        """A TypeError: it would delete an arbitrary object."""
+        """Raise TypeError: it would delete an arbitrary object."""
         raise TypeError("the names are everybody's: pop(name) deletes one that you choose")
 
     def clear(self) -> None:
-        """A TypeError: it would delete other programs' objects, too."""
+        """Raise TypeError: it would delete other programs' objects, too."""
         raise TypeError("the names are everybody's: delete(*client.keys()) deletes all that you may delete")

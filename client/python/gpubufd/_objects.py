@@ -1,4 +1,4 @@
-"""The objects that a client hands out: Array, Column, Table, Bytes."""
+"""Array, Column, Table and Bytes: the objects that a client opens."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Sequence(Exchange, Parts):
 
     @property
     def shape(self) -> Tuple[int, ...]:
-        """Extents, in elements."""
+        """The shape, in elements."""
         return self._shape
 
     @property
@@ -67,11 +67,11 @@ class _Sequence(Exchange, Parts):
         return _values.as_asked(array, dtype, copy, not array.flags.writeable)
 
     def to_numpy(self, *, fill: Any = None, masked: bool = False) -> "numpy.ndarray[Any, Any]":
-        """A NumPy array: for numbers, dates and times without nulls a read-only one over the same memory.
+        """Return a NumPy array: numbers, dates and times without nulls are read-only, over the same memory.
 
-        Nulls become NaN and NaT in a copy of floats and times. Other types need `fill`, the value in place of a null,
-        or `masked=True` for a numpy.ma.MaskedArray; else ValueError. Strings and nested columns become an array of
-        Python objects, with None for nulls.
+        Nulls become NaN or NaT in a copy of floats or times. Other types with nulls raise ValueError unless you pass
+        `fill`, the value in place of a null, or masked=True for a numpy.ma.MaskedArray. Strings and nested columns
+        become an array of Python objects, with None for nulls. Host only.
         """
         numbers = self._plain_numbers() if fill is None and not masked else None
         if numbers is not None:
@@ -80,15 +80,15 @@ class _Sequence(Exchange, Parts):
         return self._note_written(_values.to_numpy(self, fill, masked))
 
     def tolist(self) -> List[Any]:
-        """A list of Python values, None for nulls. Host only."""
+        """Return a list of Python values, None for nulls. Host only."""
         return _values.to_list(self)
 
     def copy_to_host(self, stream: Any = None) -> "numpy.ndarray[Any, Any]":
-        """A new, writable NumPy array with a copy of the elements, from a GPU or the host.
+        """Return a new, writable NumPy array with a copy of the elements, from a GPU or the host.
 
-        With a `stream` (a CUDA stream or its handle) the copy is queued there, and is complete when the
-        stream is done. The bytes under a null are copied as they are. Strings and nested columns
-        become an array of Python objects, with None for nulls; with a stream they are a BufferError.
+        With a `stream` (a CUDA stream or its handle) the copy is queued there, and is complete when the stream is
+        done. The value under a null is undefined. Strings and nested columns become an array of Python objects, with
+        None for nulls; with a stream they raise BufferError.
         """
         return _fetch.copy_to_host(self, None if stream is None else handle_or_zero(stream))
 
@@ -99,24 +99,23 @@ class _Sequence(Exchange, Parts):
         self._no_nulls(library)
 
     def to_cupy(self) -> Any:
-        """A CuPy array over the same memory; floats of 8 bits and fewer are bytes there. GPU only."""
+        """Return a CuPy array over the same memory; of floats of 8 bits and fewer the bytes. GPU only."""
         import cupy
 
         self._for_gpu("CuPy", "cupy.asarray(a.to_numpy()) makes a copy on the GPU")
         return cupy.asarray(AsBytes(self) if self._dtype in _floats.SMALL else self)
 
     def to_numba(self) -> Any:
-        """A numba device array over the same memory. GPU only."""
+        """Return a numba device array over the same memory. GPU only."""
         import numba.cuda
 
         self._for_gpu("numba", "numba.cuda.to_device(a.to_numpy()) makes a copy")
         return numba.cuda.as_cuda_array(self)
 
     def to_cuda_core(self) -> Any:
-        """A cuda.core Buffer over the same memory, which holds the lease; do not write to it. GPU only.
+        """Return a cuda.core Buffer over the same memory. Do not write to it. GPU only.
 
-        The call waits for the producer's work, since a Buffer has no event to wait for. The memory is not imported a
-        second time: that mapping could be written.
+        The Buffer holds the lease. The call waits for the producer's work, since a Buffer has no event to wait for.
         """
         from cuda.core import Buffer
 
@@ -211,34 +210,35 @@ class _Elements(_Sequence, Rows):
         return self._null_count
 
     def to_jax(self) -> Any:
-        """A JAX array over the same memory."""
+        """Return a JAX array over the same memory."""
         import jax.dlpack
 
         return jax.dlpack.from_dlpack(self)
 
     def to_cudf(self) -> Any:
-        """A cuDF Series over the same memory, but for what cuDF has another form for: see PYTHON-TYPES.md. GPU only."""
+        """Return a cuDF Series over the same memory, except for types that PYTHON-TYPES.md lists as copied. GPU only.
+        """
         return _cudf.series(self, _gpu.opened(self, "cudf.from_pandas(x.to_pandas()) copies it to a GPU"))
 
     def to_pandas(self) -> "pandas.Series":
-        """A pandas Series; numbers without nulls lie over the same memory."""
+        """Return a pandas Series; numbers without nulls are over the same memory. Host only."""
         return _series.to_series(self)
 
     # ---- while it is being written ----
 
     def write(self, values: Any, *, offset: int = 0, stream: Any = None) -> None:
-        """Copies contiguous `values` into the object, from element `offset` on, before seal().
+        """Copy contiguous `values` into an unsealed object, from element `offset` on.
 
-        `values`: a NumPy array, a buffer, or GPU memory (`__cuda_array_interface__`). With a `stream` the copy is
+        `values`: a NumPy array, a buffer, or GPU memory (`__cuda_array_interface__`). With a CUDA `stream` the copy is
         queued there; keep `values` until the stream is done.
         """
         self._check_alive()
         _convert.write(self, values, offset, None if stream is None else handle_or_zero(stream))
 
     def seal(self, null_count: Optional[int] = None, *, stream: Any = None) -> None:
-        """Publishes an object of create(). From then on it is read-only, like an object of get().
+        """Publish an object that create() made. It is then read-only, like an object of get().
 
-        With a CUDA `stream` the call does not wait for the work queued there; readers' streams wait for it.
+        With a CUDA `stream` the call does not wait for the work queued there; readers' streams do.
         """
         counts = None if null_count is None else (null_count,)
         self._publish(counts, handle_or_zero(stream))
@@ -247,29 +247,29 @@ class _Elements(_Sequence, Rows):
 class Array(_Elements):
     """An n-dimensional array in C order, published or being written.
 
-    Shapes count elements, strides and sizes bytes.
+    Shapes are in elements, strides and sizes in bytes.
     """
 
     __slots__ = ()
 
     @property
     def dtype(self) -> Any:
-        """A numpy.dtype; the dtype's name if NumPy has none (bfloat16 or float8 without ml_dtypes)."""
+        """A numpy.dtype; the type's name if NumPy has none (bfloat16 or float8 without ml_dtypes)."""
         return _values.numpy_dtype(self)
 
     @property
     def strides(self) -> Tuple[int, ...]:
-        """Steps along each axis, in bytes."""
+        """The step along each axis, in bytes."""
         return self._strides
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all its elements."""
+        """The size of all elements, in bytes."""
         return self._view().nbytes
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element; 1 for packed elements (float4_e2m1fn)."""
+        """The size of an element, in bytes; 1 for packed elements (float4_e2m1fn)."""
         return self._view().itemsize
 
     @overload
@@ -310,18 +310,18 @@ class Array(_Elements):
 
 
 class Column(_Elements):
-    """An Arrow column: elements of one type, maybe with nulls."""
+    """An Arrow column: elements of one type, with or without nulls."""
 
     __slots__ = ()
 
     @property
     def dtype(self) -> str:
-        """The type of its elements, as the protocol spells it: "float64", "timestamp[us]", "dictionary"."""
+        """The type of the elements, such as "float64", "timestamp[us]", "dictionary"."""
         return self._dtype
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its buffers, children included; a slice counts the whole buffers."""
+        """The size of its buffers, in bytes, children included; a slice counts the whole buffers."""
         return _bytes_of(self)
 
     @property
@@ -350,7 +350,7 @@ class Column(_Elements):
 
 
 class Bytes(_Sequence):
-    """An object of kind bytes: a sequence of integers."""
+    """Bytes: a sequence of integers from 0 to 255."""
 
     __slots__ = ()
 
@@ -365,11 +365,11 @@ class Bytes(_Sequence):
         return "uint8"
 
     def tobytes(self) -> bytes:
-        """A copy of the content. Host only."""
+        """Return a copy of the content. Host only."""
         return bytes(self)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """The content as text, such as a str that was put. Host only."""
+        """Return the content as text, such as a str that was put. Host only."""
         return str(self.tobytes(), encoding, errors)
 
     def __eq__(self, other: object) -> Any:
@@ -422,17 +422,17 @@ class Table(Rows):
 
     @property
     def shape(self) -> Tuple[int, int]:
-        """(rows, columns)"""
+        """(rows, columns)."""
         return self._length, self._child_count
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all buffers of its columns; a slice counts the whole buffers."""
+        """The size of all buffers of its columns, in bytes; a slice counts the whole buffers."""
         return sum(column.nbytes for column in self._children())
 
     @property
     def dtypes(self) -> Dict[str, str]:
-        """The columns' types by name, as the protocol spells them."""
+        """The columns' types by name, such as "float64"."""
         return {name: column.dtype for name, column in self.items()}
 
     @property
@@ -458,15 +458,15 @@ class Table(Rows):
         return name in self.names
 
     def keys(self) -> List[str]:
-        """The columns' names; with this, dict(table) has the columns by name."""
+        """Return the columns' names, in order."""
         return self.names
 
     def values(self) -> List[Column]:
-        """The columns, in order."""
+        """Return the columns, in order."""
         return self._children()
 
     def items(self) -> List[Tuple[str, Column]]:
-        """(name, column) for each column, in order."""
+        """Return (name, column) for each column, in order."""
         return list(zip(self.names, self._children()))
 
     def _instead(self, name: str) -> str:
@@ -529,7 +529,10 @@ class Table(Rows):
         raise TypeError(f"{key!r}: expected a column's name or number, a list of names, or a range of rows")
 
     def select(self, *names: Union[str, Sequence[str]]) -> "Table":
-        """A Table of the named columns, in that order, with no copy. `names`: names or lists of names. KeyError."""
+        """Return a Table of the named columns, in that order, without a copy. KeyError.
+
+        `names`: names, or lists of names.
+        """
         chosen = [name for one in names for name in ([one] if isinstance(one, str) else one)]
         try:
             return self._select(tuple(chosen))
@@ -539,24 +542,27 @@ class Table(Rows):
             raise
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """A pandas DataFrame; numbers without nulls lie over the same memory until the frame is changed."""
+        """Return a DataFrame with the index that was put; numbers without nulls are over the same memory. Host only."""
         return _frames.to_frame(self)
 
     def to_numpy(self) -> "Dict[str, numpy.ndarray[Any, Any]]":
-        """A dict of NumPy arrays, one for each column: Column.to_numpy()."""
+        """Return a dict of NumPy arrays, one for each column: Column.to_numpy(). Host only."""
         return {name: self[name].to_numpy() for name in self.names}
 
     def tolist(self) -> List[Dict[str, Any]]:
-        """A list of dicts, one for each row. Host only."""
+        """Return a list of dicts, one for each row. Host only."""
         names = self.names
         return [dict(zip(names, row)) for row in zip(*(column.tolist() for column in self._children()))]
 
     def to_cudf(self) -> Any:
-        """A cuDF DataFrame over the same memory, as to_cudf() of its columns, with the index that was put. GPU only."""
+        """Return a cuDF DataFrame over the same memory, with the index that was put. GPU only.
+
+        Its columns are those of Column.to_cudf().
+        """
         return _cudf.frame(self, _gpu.opened(self, "cudf.from_pandas(t.to_pandas()) copies it to a GPU"))
 
     def seal(self, null_counts: Optional[Sequence[int]] = None, *, stream: Any = None) -> None:
-        """Publishes a table of create(); `null_counts`, if given, has one count for each column."""
+        """Publish a table that create() made; `null_counts`, if given, has one count for each column."""
         counts = None if null_counts is None else tuple(null_counts)
         self._publish(counts, handle_or_zero(stream))
 

@@ -33,7 +33,7 @@ class Wanted(str):
 
     @property
     def wanted(self) -> bool:
-        """Whether a client still waits: a loader that takes long may look, and stop."""
+        """Whether a client still waits; a slow loader may check, and stop."""
         return self.request != 0
 
 
@@ -406,7 +406,7 @@ class _Work:
 
 
 class Provider:
-    """The result of Client.provide(): close(), or the end of a `with`, ends it. It ends with the client, too."""
+    """A provider, made by Client.provide(). close(), the end of a `with`, or the client's close() ends it."""
 
     def __init__(
         self, client: Any, prefix: str, load: Callable[[Wanted], Any], threads: int, load_timeout: Optional[float],
@@ -422,7 +422,7 @@ class Provider:
 
     @property
     def prefix(self) -> str:
-        """The beginning of the names that it makes."""
+        """The beginning of the names that it provides."""
         return self._work.prefix
 
     @property
@@ -431,8 +431,10 @@ class Provider:
         return self._work.ending
 
     def close(self) -> None:
-        """Ends the provider, and waits for loads under way, for `load_timeout` at most. Requests not begun yet go to
-        other providers."""
+        """End the provider, and wait for loads in progress, for `load_timeout` at most.
+
+        Requests that have not begun go to other providers.
+        """
         self._finalize.detach()
         self._work.end(True)
 

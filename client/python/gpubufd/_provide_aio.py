@@ -40,17 +40,14 @@ class _Loads:
 
 
 class Provider:
-    """The result of aio.Client.provide(): close(), aclose() or the end of an `async with` ends it.
-
-    It is one of Client.provide(), whose threads wait for coroutines of the loop.
-    """
+    """A provider, made by aio.Client.provide(). close(), aclose() or the end of an `async with` ends it."""
 
     def __init__(self, inner: _provide.Provider, loads: _Loads):
         self._inner, self._loads = inner, loads
 
     @property
     def prefix(self) -> str:
-        """The beginning of the names that it makes."""
+        """The beginning of the names that it provides."""
         return self._inner.prefix
 
     @property
@@ -59,13 +56,13 @@ class Provider:
         return self._inner.closed
 
     def close(self) -> None:
-        """Ends the provider; loads under way are cancelled."""
+        """End the provider, and cancel loads in progress."""
         self._inner._abandon()
         for task in self._loads.tasks:
             task.cancel()
 
     async def aclose(self) -> None:
-        """Ends the provider, and waits for loads under way."""
+        """End the provider, and wait for loads in progress."""
         own = concurrent.futures.ThreadPoolExecutor(1)  # the loop's may be full of loads
         await asyncio.get_running_loop().run_in_executor(own, self._inner.close)
         own.shutdown(wait=False)

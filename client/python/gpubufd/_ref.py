@@ -22,9 +22,9 @@ def set_connect(connect: Callable[[Optional[str]], Any]) -> None:
 class Ref:
     """A name and a version, which can be pickled; put() and Client.ref() return it.
 
-    In any process of this machine get() opens the version, without a copy. Refs of the same version are equal, and can be
-    keys. A Ref does not keep its object: your program must not delete or replace the version meanwhile. `instance`: the
-    daemon that has the version; "": any. `path`: the daemon's socket; None: where connect() looks.
+    get() opens the version in any process of this machine, without a copy. Refs of the same version are equal, and can
+    be keys. A Ref does not keep its object alive: your program must not delete or replace the version meanwhile.
+    `instance`: the daemon that has the version; "": any. `path`: the daemon's socket; None: where connect() looks.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Ref:
         vars(self).update(name=name, version=version, instance=instance, path=path)  # in a third of dataclass' own time
 
     def get(self, client: Optional[_core.Client] = None) -> AnyKind:
-        """Opens it by a client, or by a connection that this process makes for all Refs.
+        """Open the version through a client, or through a connection that this process makes for all Refs.
 
         Stale: the version was deleted or replaced.
         """

@@ -17,7 +17,7 @@ SHOWN = 5  # fields in the sentence of a Mismatch
 class Mismatch(ValueError):
     """The published object is not the expected one.
 
-    `fields`: {name: (expected, found)} of each fact or tensor that differs, as text; None: it is not there.
+    `fields`: {name: (expected, found)} of each fact or tensor that differs, as text; None: absent.
     """
 
     def __init__(self, name: str, fields: Dict[str, Tuple[Any, Any]]):

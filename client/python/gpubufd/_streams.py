@@ -23,13 +23,13 @@ def _wait_ms(timeout: Optional[float]) -> int:
 
 
 class Frame(Exchange):
-    """One frame, in its slot. `array` is NumPy's on the host; CuPy, numba and PyTorch take the frame itself on a GPU.
+    """One frame, in its slot. `array` is a NumPy array on the host; on a GPU pass the frame to CuPy, numba or PyTorch.
 
-    `number` grows, and numbers of one writer follow one another; `missed` frames were not read before it; `time_ns` is
-    when it was published, by CLOCK_MONOTONIC. A frame of a reader does not change until it is given back, by done() or
-    the end of its `with`; one of a writer is published by publish() or the end of its `with`, if that raises nothing.
+    `number` grows by one from frame to frame of a writer. `missed`: how many frames were not read before this one.
+    `time_ns`: when it was published, by CLOCK_MONOTONIC. A reader's frame does not change until done(), or the end of
+    its `with`. A writer's frame is published by publish(), or the end of its `with` without an exception.
 
-    A reader must not write to a frame: it ends in a fault. CuPy's arrays of it and PyTorch's tensors do not say so.
+    A reader must not write to a frame: it is a fault. CuPy's arrays and PyTorch's tensors of it do not prevent it.
     """
 
     def __init__(self, stream: Any, told: Tuple[int, int, int, int, int]):
@@ -64,20 +64,23 @@ class Frame(Exchange):
         self._stream._object._read(which, self._slot * self._view().nbytes + offset, address, count, stream)
 
     def wait(self, *, stream: Any = None) -> None:
-        """Lets work on `stream` begin when the frame is complete; for frames that were read `ahead`.
+        """Make work queued on a CUDA `stream` from now on wait until the frame is complete.
 
-        Taking the frame does it too: PyTorch's current stream waits, and the legacy default stream of CuPy and
-        numba.
+        Only frames that were read `ahead` need it. Taking the frame's memory does it too, for PyTorch's current
+        stream, and for the legacy default stream of CuPy and numba.
         """
         if not self._stream._writes:
             self._stream._core.wait(self._slot, self.number, _work(stream))
 
     def publish(self, bytes: Optional[int] = None, *, stream: Any = None) -> None:
-        """Shows the frame to readers, `bytes` of it. On a GPU it is complete after the work on `stream`."""
+        """Show the frame's first `bytes` bytes (None: all) to readers.
+
+        On a GPU it is complete after the work queued on `stream`.
+        """
         self._stream._core.publish(self._slot, self.bytes if bytes is None else bytes, _work(stream))
 
     def done(self, *, stream: Any = None) -> None:
-        """Gives the frame back, after work on `stream`, on a GPU."""
+        """Give a reader's frame back; on a GPU after the work queued on `stream`."""
         self._stream._core.done(self._slot, self.number, _work(stream))
 
     def __enter__(self) -> "Frame":
@@ -110,7 +113,7 @@ class _Stream:
 
     @property
     def shape(self) -> Tuple[int, ...]:
-        """Of a frame."""
+        """The shape of a frame, in elements."""
         return tuple(self._object.shape[1:])
 
     def __repr__(self) -> str:
@@ -122,7 +125,7 @@ class _Stream:
         return _repr.of_stream(self)
 
     def close(self) -> None:
-        """Ends it; arrays of its frames are not to be used any more."""
+        """Leave the stream. Do not use arrays of its frames afterwards."""
         self._core.close()
         self._array = None
         self._object.release()
@@ -140,20 +143,22 @@ class StreamWriter(_Stream):
     _writes = True
 
     def next(self, timeout: Optional[float] = 0) -> Frame:
-        """A slot to write. With a `timeout` (None: for ever) it first waits for readers that want to be waited for."""
+        """Return the next slot to write. `timeout`: how long to wait for readers with `waits` (None: no limit)."""
         return Frame(self, self._core.next(_wait_ms(timeout)))
 
 
 class StreamReader(_Stream):
     """A reader of a stream, and an iterator over its frames; made by Client.read().
 
-    Each frame is given back when the iteration goes on. The iteration ends when the stream's writer has ended.
+    Each frame is given back when the iteration takes the next one. The iteration ends when the stream's writer has
+    ended.
     """
 
     def read(self, timeout: Optional[float] = None) -> Frame:
-        """The next frame. Timeout: none came; Unavailable: the writer has ended; Busy: all are held that may be.
+        """Return the next frame, waiting up to `timeout` seconds.
 
-        Canceled: the writer ended before a frame that was read `ahead` was complete; what was made of it is void.
+        Timeout: none came. Unavailable: the writer has ended. Busy: this reader holds `hold` frames already. Canceled:
+        the writer ended before a frame that was read `ahead` was complete; discard what was made of it.
         """
         return Frame(self, self._core.read(_wait_ms(timeout)))
 

@@ -22,10 +22,11 @@ class Mode(int):
 
 @dataclasses.dataclass(frozen=True)
 class Info:
-    """The daemon's answer about an object.
+    """The daemon's description of an object.
 
-    Sizes are in bytes, `created` is in seconds since 1970, `ttl` in seconds (0: for ever). stat() alone has `layout`.
-    stat() and list() have `idle`: the seconds since the object was last opened or released, 0 while it has leases.
+    Sizes are in bytes, `created` is in seconds since 1970, `ttl` in seconds (0: for ever). `idle` is the number of
+    seconds since the object was last opened or released, 0 while it is open. Only stat() has `layout`; only stat() and
+    list() have `idle`.
     """
 
     name: str
@@ -78,11 +79,14 @@ class Listing(List[_Record]):
 class Event:
     """Something that happened to an object.
 
-    `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", "parked" or "resumed" (by View.park()),
-    or, with `info` None, one of these.
-    "synced": all objects that existed when the watch began have come. "reconnected": the connection broke and is made
-    anew; events may be missing, and all existing objects come again. "refused": the daemon did not make the watch anew,
-    past a limit for example; no events follow until the next reconnect, when it is tried again. Later daemons may send other kinds.
+    `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", "parked" or "resumed" (by View.park()
+    and resume()). With `info` None it is one of these:
+
+    - "synced": all objects that existed when the watch began have been reported.
+    - "reconnected": the connection broke and was made anew. Events may be missing; all objects are reported again.
+    - "refused": the daemon refused the watch after a reconnect, for a limit perhaps. Events follow after the next one.
+
+    Later daemons may send other kinds.
     """
 
     kind: str
@@ -131,10 +135,10 @@ def newer_of(name: str) -> Callable[[Event], bool]:
 
 
 class Watch(Iterator[Event]):
-    """Events, in order, as an iterator. `with`, close() and del end it.
+    """Events, in order, as an iterator. close(), the end of a `with`, and del end it.
 
-    next() waits for an event, at most the watch's `timeout` (seconds; then the iteration ends). It may
-    be used while other threads use the client.
+    next() waits for an event, at most the watch's `timeout` in seconds; then the iteration ends. Other threads may use
+    the client meanwhile.
     """
 
     def __init__(self, client: Any, prefix: Optional[str], timeout: Optional[float]):
@@ -176,7 +180,7 @@ class Watch(Iterator[Event]):
         return self
 
     def poll(self) -> Optional[Event]:
-        """The next event that has arrived; None if there is none."""
+        """Return the next event that has arrived; None if there is none."""
         if not self._events and self._finalize.alive:
             self._receive()
         return self._events.popleft() if self._events else None
@@ -216,7 +220,7 @@ class Watch(Iterator[Event]):
         raise StopIteration
 
     def close(self) -> None:
-        """Ends the watch."""
+        """End the watch."""
         self._finalize()
 
     def __enter__(self) -> "Watch":

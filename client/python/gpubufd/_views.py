@@ -30,11 +30,11 @@ class View(Mapping[str, Any]):
         for info in view.versions():
             view.switch()
 
-    A mapping of a Bundle's arrays, or of a Table's columns; `value` is the object itself, of any kind. Whatever was
-    made of it (NumPy arrays, tensors, captured graphs) shows the version that the view shows. Nothing may read
-    through the view while it is switched or parked. A view is for one thread at a time: Busy.
+    A mapping of a Bundle's arrays, or of a Table's columns; `value` is the object itself, of any kind. NumPy arrays,
+    tensors and captured graphs made of it show the version that the view shows. Do not read through a view while it is
+    switched or parked. Only one thread at a time may call a view: Busy.
 
-    On a GPU `streams` are those that work with the view, and are waited for; without any, all of the context's work.
+    On a GPU the calls wait for the CUDA `streams` that use the view; without any, for all of the context's work.
     """
 
     value: AnyKind
@@ -108,34 +108,37 @@ class View(Mapping[str, Any]):
         self, *, version: Optional[int] = None, label: Optional[str] = None, timeout: Optional[float] = None,
         streams: Iterable[Any] = (),
     ) -> bool:
-        """Shows the newest version, or this one, or the newest with this label. False: it was shown already.
+        """Show the newest version, or `version`, or the newest with `label`; return False if it was shown already.
 
-        Unsupported: it has another layout (the sentence names what differs), or shares its segment: put() it with
-        own=True. Errors as of Client.get(). After an error the view is as it was.
+        Unsupported: it has another layout, or shares its segment: put() it with own=True. Errors as of Client.get().
+        After an error the view is unchanged.
         """
         which = _params.which(self._name, version, label)
         return _core.switch(self._held(), which.get("version", 0), label, _params.ms(timeout), _handles(streams))
 
     def park(self, *, streams: Iterable[Any] = ()) -> bool:
-        """Gives the memory up, and keeps the content and the addresses. False: it was parked already.
+        """Release the memory, and keep the content and the addresses; return False if it was parked already.
 
-        The daemon moves the content to a tier when the memory is wanted, and does not drop it. To read what the view
-        showed is an error until resume(): on the host a segmentation fault.
+        The daemon may move the content to a tier, but does not drop it. Until resume(), reading through the view is a
+        segmentation fault on the host, and ends the CUDA context on a GPU.
         """
         return _core.park(self._held(), _handles(streams))
 
     def resume(self, *, timeout: Optional[float] = None) -> bool:
-        """Shows what was parked again. `timeout`: how long to wait for room. False: it was not parked. NoSpace."""
+        """Show a parked view again; return False if it was not parked. NoSpace.
+
+        `timeout`: how many seconds to wait for room.
+        """
         return _core.resume(self._held(), _params.ms(timeout))
 
     def versions(self, *, timeout: Optional[float] = None) -> Iterator[Info]:
-        """Infos of versions newer than the one that is shown; see Client.versions()."""
+        """Iterate over the Infos of versions newer than the one that is shown; see Client.versions()."""
         for info in self._client.versions(self._name, timeout=timeout):
             if info.version > self.version:
                 yield info
 
     def close(self) -> None:
-        """Ends the view. Arrays that were made of it go on showing the last version."""
+        """End the view. Arrays that were made of it continue to show the last version."""
         self._view = None
         self.value.release()
 
