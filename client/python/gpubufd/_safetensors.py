@@ -21,7 +21,7 @@ def check_writable(writable: Optional[str]) -> None:
 
 
 class TensorMeta(NamedTuple):
-    """A tensor as the head of its file describes it."""
+    """A tensor as the header of its file describes it."""
 
     dtype: str  # as safetensors spells it
     shape: List[int]
@@ -37,11 +37,11 @@ class Slice:
         _, self._dtype, self._shape, *_ = bundle._entry(bundle._number(name))
 
     def get_shape(self) -> List[int]:
-        """Its extents."""
+        """Return its shape."""
         return list(self._shape)
 
     def get_dtype(self) -> str:
-        """Its dtype, as safetensors spells it: "F32"."""
+        """Return its dtype, as safetensors spells it: "F32"."""
         return DTYPES[self._dtype]
 
     def __getitem__(self, key: Any) -> Any:
@@ -77,15 +77,15 @@ class SafeOpen:
         self._bundle.release()
 
     def keys(self) -> List[str]:
-        """The tensors' names, in order."""
+        """Return the tensors' names, in order."""
         return sorted(self._bundle)
 
     def offset_keys(self) -> List[str]:
-        """The tensors' names, in the order of the file."""
+        """Return the tensors' names, in the order of the file."""
         return [entry[0] for entry in sorted(self._bundle._entries(), key=lambda entry: entry[3:])]
 
     def metadata(self) -> Optional[Dict[str, str]]:
-        """The file's metadata; None: it has none."""
+        """Return the file's metadata; None: it has none."""
         return self._bundle.metadata or ({} if b'"__metadata__"' in self._bundle._manifest() else None)
 
     def _known(self, name: str) -> str:
@@ -95,19 +95,19 @@ class SafeOpen:
         return name
 
     def get_tensor(self, name: str) -> Any:
-        """A tensor. SafetensorError, a KeyError."""
+        """Return a tensor. SafetensorError, a KeyError."""
         return self._whole(self._known(name))
 
     def get_tensors(self) -> Dict[str, Any]:
-        """All tensors by name, in the order of the file."""
+        """Return all tensors by name, in the order of the file."""
         return {name: self._whole(name) for name in self.offset_keys()}
 
     def get_tensor_meta(self, name: str) -> TensorMeta:
-        """A tensor's dtype, shape and place. SafetensorError, a KeyError."""
+        """Return a tensor's dtype, shape and place. SafetensorError, a KeyError."""
         _, dtype, shape, at, size = self._bundle._entry(self._bundle._number(self._known(name)))
         start = at - 8 - self._bundle._manifest_bytes
         return TensorMeta(DTYPES[dtype], list(shape), (start, start + size))
 
     def get_slice(self, name: str) -> Slice:
-        """A Slice of a tensor, to take parts of it. SafetensorError, a KeyError."""
+        """Return a Slice of a tensor, to take parts of it. SafetensorError, a KeyError."""
         return Slice(self, self._known(name))

@@ -186,7 +186,7 @@ class Loading(Mapping[str, Any]):
         return len(self._entries)
 
     def wait(self) -> None:
-        """Waits until all is there, and published. ValueError: the file was changed meanwhile. OSError."""
+        """Wait until all is read and published. ValueError: the file was changed meanwhile. OSError."""
         if self._reading is not None:
             self._reading.wait()
 

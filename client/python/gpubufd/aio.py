@@ -1,4 +1,4 @@
-"""The calls of gpubufd.Client for asyncio, driven by the connection's own socket.
+"""gpubufd.Client's calls for asyncio, driven by the connection's own socket.
 
     async with await gpubufd.aio.connect() as client:
         await client.put("a", values)
@@ -6,10 +6,10 @@
         async for event in client.watch("sales/"):
             ...
 
-Calls do not block the loop while they wait for the daemon or for a GPU. Two exceptions block it for a round trip:
-connect() and put(wait=False). Another thread reads and writes files,
-for save() and load(). Copies from or to the host are made in the loop's thread, 16 MiB at a time, with other tasks in
-between. A client belongs to the loop that it was connected in.
+Calls do not block the event loop while they wait for the daemon or for a GPU, except for one round trip in connect()
+and in put(wait=False). Another thread reads and writes the files of save() and load(). Copies from or to the host are
+made in the loop's thread, 16 MiB at a time, with other tasks in between. A client belongs to the loop that it was
+connected in.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _in_thread(work: Callable[Concatenate[Any, _P], _R]) -> Callable[Concatenate
 
 
 class Client(Calls):
-    """A connection for asyncio; made by `await connect()`. The calls are those of gpubufd.Client."""
+    """A connection for asyncio; made by `await connect()`. It has the calls of gpubufd.Client as coroutines."""
 
     def __init__(self, client: _client.Client, loop: asyncio.AbstractEventLoop):
         self._client = client
@@ -180,12 +180,12 @@ class Client(Calls):
 
     @property
     def closed(self) -> bool:
-        """Whether the client was closed here."""
+        """Whether close() was called."""
         return self._client.closed
 
     @property
     def instance(self) -> str:
-        """The daemon's identity of this run, hexadecimal."""
+        """The identity of this run of the daemon, in hexadecimal."""
         return self._client.instance
 
     @property
@@ -194,11 +194,11 @@ class Client(Calls):
         return self._client.session
 
     def fileno(self) -> int:
-        """The socket, which the loop polls."""
+        """Return the descriptor of the socket, which the loop polls."""
         return self._client.fileno()
 
     def close(self) -> None:
-        """As gpubufd.Client.close(). Requests under way end with Canceled, watches end."""
+        """Close the client, as gpubufd.Client.close() does. Pending requests raise Canceled, watches end."""
         self._detach()
         for provider in self._providers:
             provider.close()
@@ -315,7 +315,7 @@ class Client(Calls):
         self, name: Union[str, Ref], *, timeout: Optional[float] = None, version: Optional[int] = None,
         label: Optional[str] = None, kind: Optional[type] = None,
     ) -> Any:
-        """Opens what was published under a name; see gpubufd.Client.get."""
+        """Open what was published under a name, without a copy; see gpubufd.Client.get."""
         at, number, label = _client.asked(name, version, label, kind)
         try:
             held = await self._waiting(at, number, _params.ms(timeout), label)
@@ -324,7 +324,7 @@ class Client(Calls):
         return _client.opened(held, name, kind, self.instance)
 
     async def seal(self, created: Any, null_counts: Optional[Sequence[int]] = None) -> None:
-        """Publishes an object of create(); for a table `null_counts` has one count for each column."""
+        """Publish an object that create() made; for a table `null_counts` has one count for each column."""
         counts = None if null_counts is None else tuple(null_counts)
         created._check_alive()
         await self._do("_seal", created, counts)
@@ -334,10 +334,10 @@ class Client(Calls):
         self, prefix: str, load: Callable[[Wanted], Awaitable[Any]], *, tasks: int = 16,
         load_timeout: Optional[float] = _provide.LOAD_TIMEOUT, keep_refusals: float = 0.0, **options: Any,
     ) -> Provider:
-        """Makes absent names that begin with `prefix` when clients wait for them; see gpubufd.Client.provide.
+        """Make absent names that begin with `prefix` when clients wait for them; see gpubufd.Client.provide.
 
-        `load` is a coroutine function; at most `tasks` calls of it run at a time. One that takes longer than
-        `load_timeout` is cancelled.
+        `load` is a coroutine function; at most `tasks` calls of it run at once. One that takes longer than
+        `load_timeout` seconds is cancelled.
         """
         _provide.check(load, tasks, load_timeout, keep_refusals, Client.put, options)
         provider = await _provide_aio.provide(
@@ -346,7 +346,7 @@ class Client(Calls):
         return provider
 
     async def versions(self, name: str, *, timeout: Optional[float] = None) -> AsyncIterator[Info]:
-        """A name's versions, for `async for`; see gpubufd.Client.versions."""
+        """Iterate over a name's versions with `async for`; see gpubufd.Client.versions."""
         async with self.watch(name, timeout=timeout) as watch:
             newer = _told.newer_of(name)
             async for event in watch:
@@ -356,7 +356,7 @@ class Client(Calls):
     async def follow(
         self, name: str, *, timeout: Optional[float] = None, version: Optional[int] = None, label: Optional[str] = None
     ) -> AsyncView:
-        """One version of a name after another at the same addresses; see gpubufd.Client.follow."""
+        """Open a name as a View, which shows one version after another; see gpubufd.Client.follow."""
         if timeout is not None:
             (await self.get(name, timeout=timeout, version=version, label=label)).release()
         return await asyncio.to_thread(AsyncView, self, name, None, version, label)
@@ -365,11 +365,11 @@ class Client(Calls):
     read = _in_thread(_client.Client.read)
 
     def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> "Watch":
-        """Events of names that begin with `prefix`: "sealed" for each existing object first, then "synced".
+        """Iterate over the Events of names that begin with `prefix`, with `async for`.
 
-        Use it with `async for`, and in an `async with` to end it before it is collected. The watch ends when the daemon
-        stops; a new watch sees the next daemon. With a `timeout` the iteration ends when nothing has happened for that
-        time.
+        First, each existing object comes as "sealed"; then comes "synced". With a `timeout` the iteration ends when
+        nothing has happened for that time. The watch ends when the daemon stops: start a new one. An `async with` ends
+        it in time.
         """
         return Watch(self, prefix or None, timeout)
 
@@ -418,11 +418,11 @@ class Watch(AsyncIterator[Event]):
         return event
 
     def close(self) -> None:
-        """Ends the watch."""
+        """End the watch."""
         self._finalize()
 
     async def aclose(self) -> None:
-        """Ends the watch."""
+        """End the watch."""
         self._finalize()
 
     async def __aenter__(self) -> "Watch":
@@ -462,7 +462,9 @@ async def connect(
     resume_timeout: Optional[float] = 10.0, cache_leases: Union[bool, int] = True,
     start: Union[bool, Sequence[str]] = False,
 ) -> Client:
-    """Connects in the running loop; see gpubufd.connect. The greeting itself, one round trip, blocks, and so does
-    starting a daemon."""
+    """Connect in the running loop; see gpubufd.connect.
+
+    The first round trip, and starting a daemon, block the loop.
+    """
     client = _client.open_client(path, timeout, name, cache_bytes, resume_timeout, False, cache_leases, start)
     return Client(client, asyncio.get_running_loop())

@@ -5,9 +5,9 @@
     for place in gpubufd.cluster.where("cols/price"):
         print(place.node, place.bytes)
 
-get() opens these names like any others: the peer fetches the objects of other machines. Each function asks gpubufd-peer
-at the socket of its option --query: `socket`, else $GPUBUFD_PEER_SOCKET, else /run/gpubufd-peer/peer.sock.
-ConnectFailed: no answer within `timeout` seconds. Unavailable: the peer cannot answer now.
+get() with a timeout opens these names like any others. Each function asks gpubufd-peer at `socket`; None:
+$GPUBUFD_PEER_SOCKET, else /run/gpubufd-peer/peer.sock. ConnectFailed: no answer within `timeout` seconds. Unavailable:
+the peer cannot answer now.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ LINE_BYTES = 64 << 20  # of an answer, at most
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A machine that has a name's content. `origin`: the machine that published it; `since`: when this one published or
-    copied it, in seconds since 1970 by its own clock (0: it did not say)."""
+    """A machine that has a name's content.
+
+    `origin`: the machine that published it. `since`: when this one published or copied it, in seconds since 1970 by
+    its own clock; 0: unknown.
+    """
 
     node: str
     origin: str
@@ -124,9 +127,9 @@ def _record(kind: Any, told: Dict[str, Any]) -> Any:
 
 
 def where(name: str, *, socket: Optional[str] = None, timeout: float = 30) -> Places:
-    """The machines that have the name, this one first. NotFound: none has it.
+    """Return the machines that have the name, this one first. NotFound: none has it.
 
-    The name need not be there to be opened: get() with a timeout waits until a program publishes it.
+    A name that is not published yet can be opened too: get() with a timeout waits for it.
     """
     answer = _ask(socket, timeout, {"method": "where", "name": name})
     with _sensible():
@@ -136,7 +139,7 @@ def where(name: str, *, socket: Optional[str] = None, timeout: float = 30) -> Pl
 
 
 def list(prefix: str = "", *, socket: Optional[str] = None, timeout: float = 30) -> List[Name]:
-    """The names of the cluster that begin with `prefix`, in their order."""
+    """Return the names of the cluster that begin with `prefix`, in order."""
     found: List[Name] = []
     question = {"method": "list", "prefix": prefix}
     while True:
@@ -149,14 +152,14 @@ def list(prefix: str = "", *, socket: Optional[str] = None, timeout: float = 30)
 
 
 def peers(*, socket: Optional[str] = None, timeout: float = 30) -> List[Peer]:
-    """The other machines of the cluster that are there now, in the order of their names."""
+    """Return the other machines of the cluster that are reachable now, in the order of their names."""
     answer = _ask(socket, timeout, {"method": "peers"})
     with _sensible():
         return sorted((_record(Peer, peer) for peer in answer["peers"]), key=lambda peer: peer.node)
 
 
 def stats(*, socket: Optional[str] = None, timeout: float = 30) -> Dict[str, Union[float, Dict[str, float]]]:
-    """The peer's figures, as docs/METRICS.md has them, without `gpubufd_peer_`: `fetch_failures_total` is a dict."""
+    """Return the peer's metrics as METRICS.md names them, without `gpubufd_peer_`; `fetch_failures_total` is a dict."""
     told: Dict[str, Union[float, Dict[str, float]]] = {}
     answer = _ask(socket, timeout, {"method": "metrics"})
     with _sensible():

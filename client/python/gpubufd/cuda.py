@@ -1,4 +1,4 @@
-"""The glue around a GPU program: devices, streams, events, pinned memory, copies, and when to free.
+"""Devices, streams, events, arrays, pinned memory and copies: the host side of a GPU program.
 
     from gpubufd import cuda
 
@@ -8,9 +8,9 @@
     cuda.copy(staging, mine, stream=stream)        # queued
     stream.synchronize()
 
-Everything belongs to the primary context of a device, which CuPy, numba, PyTorch and JAX use too. Needs
-the driver (libcuda.so.1) and nothing else; it is loaded when something here is first used. Sizes are in
-bytes, device numbers CUDA's ordinals in this process. Errors of the driver are CudaError.
+It uses a device's primary context, as CuPy, numba, PyTorch and JAX do, and needs only the driver (libcuda.so.1), which
+is loaded at first use. Sizes are in bytes; device numbers are CUDA's ordinals in this process. Errors of the driver
+are CudaError.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Device:
 
     @property
     def uuid(self) -> str:
-        """ "GPU-…" (or "MIG-…"), as gpubufd names devices."""
+        """The name that gpubufd uses for it: "GPU-…" or "MIG-…"."""
         raw = (ctypes.c_ubyte * 16)()
         _call("cuDeviceGetUuid_v2", ctypes.byref(raw), self._handle)
         digits = bytes(raw).hex()
@@ -130,14 +130,14 @@ class Device:
         return ("MIG-" if "MIG " in self.name else "GPU-") + "-".join(parts)
 
     def memory_info(self) -> Tuple[int, int]:
-        """(free, total) bytes of its memory."""
+        """Return (free, total) bytes of its memory."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         with self:
             _call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
     def synchronize(self) -> None:
-        """Waits for all work in its primary context."""
+        """Wait for all work in its primary context."""
         with self:
             _call("cuCtxSynchronize")
 
@@ -165,7 +165,7 @@ class Device:
 
 
 def is_available() -> bool:
-    """Whether there is a driver and at least one device."""
+    """Return whether there is a driver and at least one device."""
     try:
         return bool(devices())
     except (DeviceError, Unsupported):
@@ -173,14 +173,14 @@ def is_available() -> bool:
 
 
 def devices() -> List[Device]:
-    """The GPUs that this process sees."""
+    """Return the GPUs that this process sees."""
     count = ctypes.c_int()
     _call("cuDeviceGetCount", ctypes.byref(count))
     return [Device(i) for i in range(count.value)]
 
 
 def pointer_device(pointer: int) -> Optional[int]:
-    """The ordinal of the GPU that an address is on; None: it is memory of the host."""
+    """Return the ordinal of the GPU that an address is on; None: it is host memory."""
     kind, ordinal = ctypes.c_uint(), ctypes.c_int()
     library = _driver.load()
     if library.cuPointerGetAttribute(ctypes.byref(kind), _POINTER_MEMORY_TYPE, _pointer(pointer)):
@@ -222,9 +222,9 @@ def _free(ordinal: int, function: str, handle: int) -> None:
 
 @contextlib.contextmanager
 def defer_cleanup() -> Iterator[None]:
-    """Until the end of the `with`, this thread frees no memory, streams and events of this module.
+    """Keep this thread from freeing memory, streams and events of this module until the end of the `with`.
 
-    Freeing memory waits for the device: use this around code that must not wait.
+    Freeing memory waits for the device: use it around code that must not wait.
     """
     outer = getattr(_deferring, "waiting", None)
     if outer is not None:  # the outermost one frees
@@ -271,7 +271,7 @@ class _Owned:
         return True
 
     def close(self) -> None:
-        """Frees it now."""
+        """Free it now."""
         self._end()
 
     def __enter__(self: _Self) -> _Self:
@@ -316,37 +316,37 @@ class Stream(_Owned):
 
     @classmethod
     def of(cls, stream: Any, device: int = 0) -> "Stream":
-        """Another library's stream (an object or a handle). close() does not destroy it."""
+        """Wrap another library's stream (an object or a handle). close() does not destroy it."""
         return cls._foreign(device, handle_of(stream))
 
     def __cuda_stream__(self) -> Tuple[int, int]:
         return 0, self.handle
 
     def synchronize(self) -> None:
-        """Waits until the work queued so far is done."""
+        """Wait until the work queued so far is done."""
         with Device(self.device):
             _call("cuStreamSynchronize", _pointer(self.handle))
 
     def done(self) -> bool:
-        """Whether all work queued so far is done."""
+        """Return whether all work queued so far is done."""
         return self._is_done("cuStreamQuery")
 
     @contextlib.contextmanager
     def auto_synchronize(self) -> "Iterator[Stream]":
-        """A context manager that waits at its end until the work queued is done."""
+        """Return a context manager that waits at its end until the queued work is done."""
         try:
             yield self
         finally:
             self.synchronize()
 
     def record(self, timing: bool = False) -> "Event":
-        """A new event, recorded behind the work queued so far."""
+        """Return a new event, recorded after the work queued so far."""
         event = Event(self.device, timing=timing)
         event.record(self)
         return event
 
     def wait(self, event: "Event") -> None:
-        """Makes the work queued from now on wait for an event."""
+        """Make work queued from now on wait for an event."""
         with Device(self.device):
             _call("cuStreamWaitEvent", _pointer(self.handle), _pointer(event.handle), 0)
 
@@ -382,25 +382,25 @@ class Event(_Owned):
 
     @classmethod
     def at(cls, pointer: int, device: int) -> "Event":
-        """The event that an Arrow device array's sync_event points to. close() does not destroy it."""
+        """Wrap the event that an Arrow device array's sync_event points to. close() does not destroy it."""
         return cls._foreign(device, ctypes.c_void_p.from_address(pointer).value or 0)
 
     def record(self, stream: Any = None) -> None:
-        """Records the event behind the work queued on a stream so far."""
+        """Record the event after the work queued on a stream so far."""
         with Device(self.device):
             _call("cuEventRecord", _pointer(self.handle), _pointer(handle_of(stream)))
 
     def synchronize(self) -> None:
-        """Waits until the event is reached."""
+        """Wait until the event is reached."""
         with Device(self.device):
             _call("cuEventSynchronize", _pointer(self.handle))
 
     def done(self) -> bool:
-        """Whether the event is reached."""
+        """Return whether the event is reached."""
         return self._is_done("cuEventQuery")
 
     def seconds_since(self, earlier: "Event") -> float:
-        """Seconds between two events, both made with timing=True and reached."""
+        """Return the seconds between two reached events, both made with timing=True."""
         passed = ctypes.c_float()
         with Device(self.device):
             _call("cuEventElapsedTime", ctypes.byref(passed), _pointer(earlier.handle),
@@ -409,7 +409,7 @@ class Event(_Owned):
 
 
 def wait_for_event(pointer: int, device: int) -> None:
-    """Waits for the event that an Arrow device array's sync_event points to."""
+    """Wait for the event that an Arrow device array's sync_event points to."""
     Event.at(pointer, device).synchronize()
 
 
@@ -448,10 +448,10 @@ def _numbers_at(address: int, shape: Any, typestr: str, strides: Any) -> Any:
 
 
 class DeviceArray(_Owned):
-    """Memory on a GPU with a shape and a NumPy dtype. empty(), zeros(), their *_like() and to_device() make it.
+    """Memory on a GPU with a shape and a NumPy dtype; made by empty(), zeros(), their *_like() and to_device().
 
-    `shape` and `size` in elements, `strides` and `nbytes` in bytes. `order` "F" is Fortran's: the first axis is dense.
-    Slices, ravel(), reshape() and T are views of the same memory; they keep it, and close() of a view does nothing.
+    `shape` and `size` are in elements, `strides` and `nbytes` in bytes. `order` "F" is Fortran's: the first axis is
+    dense. Slices, ravel(), reshape() and T are views, which keep the memory; close() of a view does nothing.
     """
 
     base: Optional["DeviceArray"] = None  # the array that a view is of
@@ -512,11 +512,11 @@ class DeviceArray(_Owned):
         return made
 
     def is_c_contiguous(self) -> bool:
-        """Whether the elements lie without gaps, the last axis dense."""
+        """Return whether the elements have no gaps, with the last axis dense."""
         return bool(self._numbers().flags.c_contiguous)
 
     def is_f_contiguous(self) -> bool:
-        """Whether the elements lie without gaps, the first axis dense."""
+        """Return whether the elements have no gaps, with the first axis dense."""
         return bool(self._numbers().flags.f_contiguous)
 
     def __getitem__(self, key: Any) -> "DeviceArray":
@@ -529,13 +529,13 @@ class DeviceArray(_Owned):
         return self._view(self._numbers()[keys if ... in keys else (*keys, ...)])
 
     def reshape(self, *shape: Any, order: str = "C") -> "DeviceArray":
-        """A view of another shape; one extent may be -1. ValueError: it would need a copy."""
+        """Return a view of another shape; one extent may be -1. ValueError: it would need a copy."""
         if not (self.is_c_contiguous() if order == "C" else self.is_f_contiguous()):
             raise ValueError(f"the array is not contiguous in order {order!r}: a view cannot have another shape")
         return self._view(self._numbers().reshape(*shape, order=order))
 
     def ravel(self, order: str = "C") -> "DeviceArray":
-        """A view with one axis. ValueError: it would need a copy."""
+        """Return a view with one axis. ValueError: it would need a copy."""
         return self.reshape(-1, order=order)
 
     @property
@@ -548,10 +548,10 @@ class DeviceArray(_Owned):
         return self if self.is_c_contiguous() else self.T if self.is_f_contiguous() else None
 
     def copy_to_host(self, ary: Any = None, stream: Any = None) -> Any:
-        """Copies to a NumPy array: `ary`, of the same shape and dtype, or a new one in the same order.
+        """Copy to a NumPy array: `ary`, of the same shape and dtype, or a new one in the same order.
 
         With a stream the copy is queued. An array with gaps, or of another order than `ary`, is copied through the
-        host, and not queued: ValueError with a stream.
+        host, and cannot be queued: ValueError with a stream.
         """
         import numpy
 
@@ -572,7 +572,7 @@ class DeviceArray(_Owned):
         return out
 
     def copy_to_device(self, ary: Any, stream: Any = None) -> None:
-        """Copies `ary`, of the host or a GPU, into this array, which has no gaps. With a stream it is queued."""
+        """Copy `ary`, on the host or a GPU, into this array, which has no gaps; with a stream the copy is queued."""
         if hasattr(ary, "__cuda_array_interface__"):
             copy(self, ary, stream=stream)
         else:
@@ -588,14 +588,14 @@ def _extent(array: DeviceArray) -> Tuple[int, int]:
 
 
 def empty(shape: Any, dtype: Any = "float64", device: int = 0, *, order: str = "C") -> DeviceArray:
-    """Uninitialised memory on a GPU."""
+    """Return uninitialised memory on a GPU."""
     return DeviceArray(shape, dtype, device, order=order)
 
 
 def zeros(
     shape: Any, dtype: Any = "float64", device: int = 0, *, order: str = "C", stream: Any = None
 ) -> DeviceArray:
-    """Memory on a GPU that is set to 0; with a stream that is queued."""
+    """Return memory on a GPU that is set to 0; with a stream that is queued."""
     made = DeviceArray(shape, dtype, device, order=order)
     if made.nbytes:
         on = _pointer(handle_of(stream))
@@ -623,19 +623,19 @@ def _like(values: Any, device: Optional[int]) -> Tuple[Any, Any, int, str]:
 
 
 def empty_like(values: Any, device: Optional[int] = None) -> DeviceArray:
-    """Uninitialised memory of another array's shape, dtype and order, on its GPU."""
+    """Return uninitialised memory of another array's shape, dtype and order, on its GPU."""
     shape, dtype, device, order = _like(values, device)
     return DeviceArray(shape, dtype, device, order=order)
 
 
 def zeros_like(values: Any, device: Optional[int] = None, *, stream: Any = None) -> DeviceArray:
-    """As empty_like(), set to 0."""
+    """Return what empty_like() returns, set to 0."""
     shape, dtype, device, order = _like(values, device)
     return zeros(shape, dtype, device, order=order, stream=stream)
 
 
 def to_device(values: Any, *, device: int = 0, stream: Any = None, to: Optional[DeviceArray] = None) -> DeviceArray:
-    """A copy of a NumPy array on a GPU, in its order: a new array, or `to`, of the same shape and dtype.
+    """Copy a NumPy array to a GPU, in its order: to a new array, or to `to`, of the same shape and dtype.
 
     With a stream the copy is queued: keep `values` until it is done.
     """
@@ -689,9 +689,10 @@ def _pinned_array(shape: Any, dtype: Any = "float64", device: int = 0) -> Any:
 
 
 def pinned(*arguments: Any, **options: Any) -> Any:
-    """pinned(shape, dtype="float64", device=0): a NumPy array in page-locked memory, for copies beside other work.
+    """Page-lock host memory, so that copies run while other work does.
 
-    pinned(*arrays, device=0): a context manager that page-locks NumPy arrays which exist, for its block:
+    pinned(shape, dtype="float64", device=0) returns a new NumPy array in page-locked memory. pinned(*arrays, device=0)
+    is a context manager, which page-locks existing NumPy arrays for its block:
 
         with cuda.pinned(left, right):
             cuda.to_device(left, stream=stream)
@@ -726,10 +727,10 @@ def _place(value: Any, writing: bool) -> Tuple[int, int, Any]:
 
 
 def copy(target: Any, source: Any, *, stream: Any = None) -> None:
-    """Copies between any two of host arrays and GPU arrays of the same number of bytes.
+    """Copy between any two host and GPU arrays of the same number of bytes.
 
-    With a stream the copy is queued: keep both arrays until it is done. With pageable host memory the call may wait
-    for the copy all the same: see pinned(). Without a stream the copy is done when the call returns.
+    Without a stream the copy is done when the call returns. With a stream it is queued: keep both arrays until it is
+    done. With pageable host memory the call may wait all the same: see pinned().
     """
     to, room, keep_to = _place(target, True)
     from_, count, keep_from = _place(source, False)

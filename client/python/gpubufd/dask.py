@@ -1,4 +1,4 @@
-"""Dask frames and arrays by name, each partition in the daemon of the machine that it was made on.
+"""Dask frames and arrays by name, each partition in the daemon of the machine that computed it.
 
     import gpubufd.dask
 
@@ -6,14 +6,13 @@
     ddf = gpubufd.dask.load("sales")       # in this program or another; nothing is read yet
     gpubufd.dask.list()                    # the published collections, and where they are
 
-A task that reads a partition runs on a worker of the same machine, which maps the partition. Dask moves the data that
-other workers need. With a distributed.Client a collection lies in the daemons of a whole cluster; without
-one, in this machine's daemon.
+A task that reads a partition runs on a worker of the same machine, which maps it. With a distributed.Client a
+collection is in the daemons of a whole cluster, without one in this machine's daemon.
 
-A published collection lies in each daemon under these names: `sales`, the manifest, in JSON; and of each
-publication `sales/dask-<id>/00000` and so on, the partitions, `…/schema`, an empty table, and `…/lease`. Each process
-that makes or reads a publication has a lease on the latter. A publication that was replaced, or not completed, is
-deleted with the last of these leases.
+A published collection has these names in each daemon: `sales`, the manifest, in JSON; for each publication
+`sales/dask-<id>/00000` and so on, the partitions; `…/schema`, an empty table; and `…/lease`, which each process that
+makes or reads the publication has open. A publication that was replaced or not completed is deleted when the last of
+them closes it.
 """
 
 from __future__ import annotations
@@ -75,28 +74,25 @@ def publish(
     mode: Union[int, str, None] = None, evict: Optional[str] = None, replace: bool = False,
     progress: Optional[Callable[[int, int], None]] = None, scope: str = "local", replicas: int = 1,
 ) -> Published:
-    """Publishes a Dask DataFrame, Series or Array: each partition is put where it is computed.
+    """Publish a Dask DataFrame, Series or Array, each partition where it is computed.
 
-    Index, divisions, labels and dtypes are kept. The name appears, in all daemons of the cluster, when all partitions
-    are there; until then, and if the call fails, the collection cannot be seen. With `replace` it takes the place of
-    an earlier collection of that name. Processes that have loaded the earlier one still read it; its partitions are
-    deleted when no process does.
+    Index, divisions, labels and dtypes are kept. The name appears in all daemons of the cluster when all partitions
+    are there. If the call fails, nothing is published. With `replace` it takes the place of an earlier collection,
+    which processes that have loaded it still read; its partitions are deleted when no process does.
 
-    `client`: a distributed.Client; None: the current one, or without one this machine's daemon and
-    Dask's own scheduler. `device`: "cuda:0" and so on, in each worker's daemon; None: where a partition is,
-    the host or a GPU. `mode`, `evict`: as for Client.put(). `scope`: with "cluster" gpubufd-peer brings partitions from
-    daemons that no worker reaches; `mode` must let the peer read them.
+    `client`: a distributed.Client; None: the current one, else this machine's daemon and Dask's own scheduler.
+    `device`: "cuda:0" and so on, in each worker's daemon; None: where a partition is. `mode`, `evict`: as for
+    Client.put(). `scope`: with "cluster" gpubufd-peer fetches partitions from daemons that no worker reaches; `mode`
+    must let it read them.
 
-    `replicas`: how many daemons have each partition, on different hosts if there are enough. Each replica takes the
-    memory of its partition once more. A task reads any of them, so that a collection stays whole as long as one of
-    each partition's daemons runs. ValueError: there are fewer daemons.
+    `replicas`: how many daemons store each partition, on different hosts if there are enough. The collection stays
+    whole as long as one of them runs. ValueError: there are fewer daemons.
 
-    `progress`: called as progress(done, total), in this thread, when partitions and replicas have been put, the
-    first time with 0 of them; an exception from it ends the publication. The partitions of a worker that dies
-    are put again: `done` falls by their number.
+    `progress`: called as progress(done, total), in this thread, as partitions and replicas are put; an exception from
+    it ends the publication. `done` may fall: the partitions of a worker that dies are put again.
 
-    Exists (a FileExistsError): the name is taken. TypeError, ValueError: a partition cannot be published;
-    the sentence names it and the column. ConnectFailed: no worker reaches a daemon.
+    Exists (a FileExistsError): the name is taken. TypeError, ValueError: a partition cannot be published; the message
+    names it and the column. ConnectFailed: no worker reaches a daemon.
     """
     places = places_of(client)
     kind, meta, parts, manifest = _plan(value)
@@ -188,7 +184,7 @@ def _published(summary: Summary, daemons: Dict[str, Place]) -> Published:
 
 
 def list(prefix: str = "", *, client: Any = None) -> List[Published]:
-    """The collections published under names that begin with `prefix`, in the order of names.
+    """Return the collections published under names that begin with `prefix`, in order.
 
     They are those that this user, or the workers' user, may read. `client`: as for publish().
     """
@@ -320,15 +316,15 @@ def _read_division(value: Any) -> Any:
 
 
 def load(name: str, *, client: Any = None) -> Any:
-    """The Dask DataFrame, Series or Array that was published under a name. Nothing is read yet.
+    """Return the Dask DataFrame, Series or Array that was published under a name. Nothing is read yet.
 
-    A worker on the same machine opens a partition in place; numbers without nulls lie over the shared memory,
-    read-only. The partitions stay for as long as the returned collection, or one computed lazily from it, exists, even
-    if the name is replaced or deleted. Partitions on a GPU become cuDF frames or CuPy arrays.
+    A worker on the same machine maps a partition; numbers without nulls are read-only, over the shared memory.
+    Partitions on a GPU become cuDF frames or CuPy arrays. They stay as long as the collection, or one computed lazily
+    from it, exists, even if the name is replaced or deleted.
 
-    `client`: as for publish(). NotFound (a KeyError): no collection has that name, or partitions are in a daemon that
-    no worker reaches; the sentence names them and the host. A later compute() may raise it, too, if a machine has
-    failed. Of a collection with scope="cluster" gpubufd-peer brings such partitions, as copies, if it can.
+    `client`: as for publish(). NotFound (a KeyError): no collection has that name, or no worker reaches the daemon of
+    some partitions; the message names them and the host. compute() may raise it too, if a machine has failed. With
+    scope="cluster" gpubufd-peer fetches such partitions, if it can.
     """
     places = places_of(client)
     for last in [False] * TRIES + [True]:
@@ -423,7 +419,7 @@ def _nest(extents: List[int], flat: List[Any]) -> Any:
 
 
 def delete(name: str, *, client: Any = None, missing_ok: bool = False) -> None:
-    """Deletes a collection. Processes that have loaded it still read it; its memory is freed when none does.
+    """Delete a collection. Its memory is freed when no process that has loaded it reads it any more.
 
     NotFound (a KeyError), unless `missing_ok`. `client`: as for publish().
     """

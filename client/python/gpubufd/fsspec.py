@@ -1,10 +1,10 @@
-"""Published objects as files of fsspec, by the protocol "gpubuf", which the package's entry point makes known:
+"""Published objects as files of fsspec, under the protocol "gpubuf", which the package registers:
 
     pandas.read_parquet("gpubuf://tables/flights.parquet")
 
-A file is the content of Bytes, an Array or a Bundle (a safetensors file). It is published as a whole when it is closed, and
-replaces the one before. Directories are the parts of names before a "/"; names with a part "." or ".." are not listed, since
-a copy of them could lie anywhere. Options: `socket`, and those of Client.put().
+A file is the content of Bytes, an Array or a Bundle (a safetensors file). It is published as a whole when it is
+closed, and replaces an earlier one. Directories are the parts of names before a "/". Names with a part "." or ".." are
+not listed, since a copy of them could be written anywhere. Options: `socket`, and those of Client.put().
 """
 
 from __future__ import annotations

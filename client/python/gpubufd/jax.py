@@ -7,7 +7,7 @@
     gpubufd.jax.put_tree(client, "policy", params, replace=True, label="step-42")
     params = gpubufd.jax.get_tree(client, "policy", like=params)
 
-JAX never writes to its arrays, and so needs no copies. (Do not donate them to a jitted function.)
+JAX never writes to its arrays, so they need no copies. Do not donate them to a jitted function.
 """
 
 from __future__ import annotations
@@ -116,12 +116,12 @@ def put_tree(
     client: Client, name: str, tree: Any, *, metadata: Optional[Mapping[str, Any]] = None,
     device: Optional[str] = None, label: Optional[str] = None, keep: int = 0, **options: Any,
 ) -> Ref:
-    """Publishes copies of a tree's arrays as one Bundle, all of them or nothing.
+    """Publish copies of a tree's arrays as one Bundle, all of them or nothing.
 
-    Leaves are named by their path, "layers/0/kernel". `device`: where to put them, as the daemon names devices; None:
-    where the first leaf on a GPU is, else the daemon's default. `metadata`: facts that a reader may expect, strings
-    and other values of JSON. `label`, `keep` and the other options are those of Client.put_bundle(). An array that is
-    sharded over several devices is gathered on the host. TypeError: with the leaf's name.
+    Leaves are named by their path, "layers/0/kernel". An array that is sharded over several devices is gathered on the
+    host. `device`: where to put them, as the daemon names devices; None: where the first leaf on a GPU is, else the
+    daemon's default. `metadata`: values of JSON by name, which get_tree() can compare. `label`, `keep` and the other
+    options are those of Client.put_bundle(). TypeError names the leaf.
     """
     leaves, _ = _leaves(tree)
     parts = {key: _part(key, leaf) for key, leaf in leaves.items()}
@@ -170,11 +170,11 @@ def get_tree(
     client: Client, name: str, *, like: Any = None, expect: Optional[Mapping[str, Any]] = None, device: Any = None,
     version: Optional[int] = None, label: Optional[str] = None, timeout: Optional[float] = None,
 ) -> Any:
-    """A tree over the memory of a published Bundle; nothing is copied.
+    """Return a tree over the memory of a published Bundle, without a copy.
 
-    `like`: a tree of arrays, or of jax.ShapeDtypeStruct, of the same structure, dtypes and shapes; None: the result
-    is a dict of arrays by name. `expect`: facts that put_tree() must have been given as metadata. `device`: where the
-    arrays are wanted; those elsewhere are copied there. `version`, `label`, `timeout`: as of Client.get().
+    `like`: a tree of arrays, or of jax.ShapeDtypeStruct, of the same structure, dtypes and shapes; None: the result is
+    a dict of arrays by name. `expect`: metadata that put_tree() must have been given. `device`: where the arrays are
+    wanted; those elsewhere are copied there. `version`, `label`, `timeout`: as of Client.get().
 
     Mismatch (a ValueError): the Bundle is not the expected one; its `fields` say what differs. NotFound (a KeyError).
     """

@@ -42,11 +42,12 @@ def load_file(
     filename: FilePath, *, client: Optional[Client] = None, name: Optional[str] = None,
     writable: Optional[str] = None, device: str = "host", wait: bool = True, **options: Any,
 ) -> Any:
-    """A safetensors file's tensors by name, as NumPy arrays. The first process reads the file, the others map it.
+    """Return a safetensors file's tensors by name, as NumPy arrays: the first process reads it, the others map it.
 
-    `writable="copy"`: private copies, which may be changed. `device`: where to publish the file; from a GPU each
-    array is a copy. `wait=False`: a mapping from which tensors are taken while others are still read. `name`, `client`
-    and the other options: docs/WEIGHTS.md.
+    The arrays are read-only; writable="copy": private copies. `device`: where to publish the file; from a GPU each
+    array is a copy. wait=False: a mapping, from which tensors can be taken while others are still read. `name`: the
+    name to publish; None: one made of path, size, inode, time and user. `client`: None: a connection of this process'
+    own. The other options are those of Client.put().
     """
     check_writable(writable)
     bundle, reading = _weights.begin(filename, client=client, name=name, device=device, wait=wait, **options)
@@ -59,10 +60,10 @@ def load_file(
 def save_file(
     tensor_dict: Mapping[str, Any], filename: FilePath, metadata: Optional[Mapping[str, str]] = None
 ) -> None:
-    """Writes arrays into a safetensors file, which replaces an existing one when it is complete.
+    """Write arrays into a safetensors file, which replaces an existing one when it is complete.
 
-    The values are arrays as put() takes them, of NumPy and other libraries, on a GPU too. A Bundle without new
-    metadata is written as it is, byte for byte. TypeError, with the tensor's name: there is no such dtype.
+    The values are arrays as put() takes them, on a GPU too. A Bundle without new metadata is written byte for byte.
+    TypeError names the tensor: safetensors has no such dtype.
     """
     _weights.save(tensor_dict, filename, metadata)
 

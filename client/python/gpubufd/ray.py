@@ -111,5 +111,5 @@ class Transport(TensorTransportManager):  # type: ignore[misc]
 
 
 def register() -> None:
-    """Makes `tensor_transport="gpubufd"` known. ValueError: it is."""
+    """Register the transport, for `tensor_transport="gpubufd"`. ValueError: it is registered already."""
     register_tensor_transport(NAME, ["cpu", "cuda"], Transport, torch.Tensor)

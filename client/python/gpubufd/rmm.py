@@ -23,7 +23,7 @@ __all__ = ["MemPool", "mem_pool"]
 
 
 class MemPool:
-    """Made by mem_pool(); `resource` is its rmm.mr.CallbackMemoryResource, `with` makes it the device's."""
+    """Made by mem_pool(). `resource` is its rmm.mr.CallbackMemoryResource; `with` makes it the device's."""
 
     def __init__(self, pool: _pool.Pool):
         self._pool = pool
@@ -43,7 +43,7 @@ class MemPool:
         self, arrays: Mapping[str, Any], metadata: Optional[Mapping[str, str]] = None, *,
         label: Optional[str] = None, keep: Optional[int] = None,
     ) -> Ref:
-        """Publishes arrays of the pool as a Bundle, in place. ValueError, with the name: an array lies elsewhere."""
+        """Publish arrays of the pool as a Bundle, in place. ValueError names an array that is not in the pool."""
         return self._pool.publish(arrays, metadata, label, keep)
 
     def __repr__(self) -> str:
@@ -55,9 +55,9 @@ def mem_pool(
     ttl: Optional[Seconds] = None, evict: Evict = None, replace: bool = False,
     timeout: Optional[float] = None, scope: Scope = "local",
 ) -> MemPool:
-    """A MemPool of `size` bytes on a GPU, `device`, as of Client.put(). Freed memory is not allocated again.
+    """Return a MemPool of `size` bytes on a GPU. Freed memory is not allocated again.
 
-    The other options are those of Client.put().
+    `device` and the other options are those of Client.put().
     """
     options = _params.options(device, mode, ttl, evict, replace, timeout, scope=scope)
     return MemPool(_pool.Pool(client, name, size, options))
