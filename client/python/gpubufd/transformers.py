@@ -5,8 +5,8 @@
 
     model = gpubufd.transformers.from_pretrained(AutoModelForCausalLM, "/models/llama-8b", dtype="auto")
 
-A weight that is used as the file has it (its dtype, whole, without a conversion) is the shared memory itself, and READ-ONLY: for
-inference. Others are copies, as always. `device="cuda"` has the files in that GPU's memory; give device_map the same.
+A weight that is used as the file has it (its dtype, whole, not converted) is the shared memory itself, and READ-ONLY:
+for inference. Others are copies. device="cuda" loads the files into that GPU's memory; pass device_map the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from .torch import _Device, safe_open
 
 @contextlib.contextmanager
 def reading(device: Optional[_Device] = None, **options: Any) -> Iterator[None]:
-    """In the block all of transformers' models read safetensors files by safe_open() of gpubufd.torch, with its options."""
+    """Have all of transformers' models in the block read safetensors files through gpubufd.torch.safe_open().
+
+    The arguments are its options.
+    """
     theirs = modeling_utils.safe_open
 
     def ours(filename: Any, framework: str = "pt", device: Any = "cpu", backend: Any = None) -> Any:
@@ -36,6 +39,9 @@ def reading(device: Optional[_Device] = None, **options: Any) -> Iterator[None]:
 
 
 def from_pretrained(kind: Any, *arguments: Any, device: Optional[_Device] = None, **keywords: Any) -> Any:
-    """kind.from_pretrained(…), whose files are read through the daemon. `device`: where to have them; None: on the host."""
+    """Return kind.from_pretrained(…), with its files read through the daemon.
+
+    `device`: where to load the files; None: on the host.
+    """
     with reading(device):
         return kind.from_pretrained(*arguments, **keywords)

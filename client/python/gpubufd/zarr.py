@@ -1,10 +1,10 @@
-"""A store of Zarr 3 in shared memory: each chunk is an object of its own, and is read where it lies.
+"""A store of Zarr 3 in shared memory: each chunk is an object of its own, and is read in place.
 
     store = gpubufd.zarr.GpubufStore("run-7")            # the objects run-7/zarr.json, run-7/c/0/0, …
     array = zarr.create_array(store, shape=(1000, 1000), chunks=(100, 100), dtype="f4", compressors=None)
 
-Chunks are on the host. Writing a chunk replaces it; readers of the old chunk keep it. A store can be
-pickled, and connects in each process. `socket`: None: where connect() looks. Others are those of Client.put(), such as `ttl`.
+Chunks are on the host. Writing a chunk replaces it; readers of the old chunk keep it. A store can be pickled, and
+connects in each process. `socket`: None: where connect() looks. The other options are those of Client.put().
 """
 
 from __future__ import annotations

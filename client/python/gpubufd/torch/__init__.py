@@ -5,8 +5,8 @@
     sd = gpubufd.torch.load_file("model.safetensors", device="cuda")   # the first process reads the file
     model.load_state_dict(sd, assign=True)                             # a model made on torch.device("meta")
 
-Tensors lie in shared memory, and are READ-ONLY. PyTorch cannot know that: an operation in place ends in a fault, on
-the host (SIGSEGV) and on a GPU (an illegal address). `writable="copy"` makes private copies.
+The tensors are in shared memory and READ-ONLY. PyTorch does not know that: an in-place operation is a segmentation
+fault on the host, and an illegal address on a GPU. writable="copy" makes private copies.
 """
 
 from __future__ import annotations
@@ -212,15 +212,15 @@ def put_state_dict(
     client: Client, name: str, state_dict: Mapping[str, Any], *, metadata: Optional[Mapping[str, Any]] = None,
     device: _Device = None, label: Optional[str] = None, keep: int = 0, **options: Any,
 ) -> Ref:
-    """Publishes copies of a state dict's tensors as one Bundle, all of them or nothing.
+    """Publish copies of a state dict's tensors as one Bundle, all of them or nothing.
 
     `device`: where to put them, as PyTorch names devices; None: where the first tensor on a GPU is, else the daemon's
-    default. `metadata`: facts that a reader may expect, such as {"tp_rank": 0, "dtype": "bfloat16"}: strings, and
-    other values of JSON. `label`, `keep` and the others (`replace`, `mode`, `ttl`, `evict`, `timeout`, `wait`, …)
-    are those of Client.put_bundle().
+    default. `metadata`: values of JSON by name, such as {"tp_rank": 0, "dtype": "bfloat16"}, which get_state_dict()
+    can compare. `label`, `keep` and the others (`replace`, `mode`, `ttl`, `evict`, `timeout`, `wait`, …) are those of
+    Client.put_bundle().
 
-    A tensor that has several names (tied weights) is stored once. Copies on a GPU are queued on this
-    thread's current stream, behind the work that makes the tensors. TypeError: with the tensor's name.
+    A tensor with several names (tied weights) is stored once. Copies on a GPU are queued on this thread's current
+    stream, after the work that makes the tensors. TypeError names the tensor.
     """
     plan, ordinals = _plan(state_dict, metadata)
     options.setdefault("stream", _stream_behind(ordinals))
@@ -237,10 +237,10 @@ def _allocator() -> Any:
 
 
 class MemPool:
-    """Made by mem_pool(). In a `with pool:` this thread's allocations on the pool's GPU lie in the pool.
+    """Made by mem_pool(). In a `with pool:` this thread's allocations on the pool's GPU come from the pool.
 
-    Keep the pool for as long as its tensors. The object holds its memory until PyTorch has given all of it back.
-    PyTorch does so when the pool and the tensors are deleted, by torch.cuda.empty_cache() at the latest.
+    Keep the pool as long as its tensors. Its memory is freed when PyTorch has given all of it back: when the pool and
+    its tensors are deleted, at the latest with torch.cuda.empty_cache().
     """
 
     def __init__(self, pool: _pool.Pool):
@@ -272,12 +272,12 @@ class MemPool:
         self, state_dict: Mapping[str, Any], *, metadata: Optional[Mapping[str, Any]] = None,
         label: Optional[str] = None, keep: Optional[int] = None,
     ) -> Ref:
-        """Publishes a state dict whose tensors lie in the pool as one Bundle, in place: nothing is copied.
+        """Publish a state dict whose tensors are in the pool as one Bundle, in place: nothing is copied.
 
         The call waits for the GPU. From then on no process may write to the pool, this one included, not even to
         tensors in it that are not published. Tied tensors are stored once. `metadata`, `label`, `keep`: as of
-        put_state_dict(). ValueError, with the tensor's name: a tensor does not lie in the pool, is not in C order, or
-        overlaps another. The pool is unchanged then.
+        put_state_dict(). ValueError names the tensor: it is not in the pool, not in C order, or overlaps another. The
+        pool is then unchanged.
         """
         for name, tensor in state_dict.items():
             _check(name, tensor)
@@ -296,15 +296,16 @@ def mem_pool(
     client: Client, name: str, size: int, *, device: _Device = None, mode: Mode = None, ttl: Optional[Seconds] = None,
     evict: Evict = None, replace: bool = False, timeout: Optional[float] = None, scope: Scope = "local",
 ) -> MemPool:
-    """The daemon's memory for a model that is made in place, and published without a copy:
+    """Allocate the daemon's memory for a model that is built in place and published without a copy:
 
         with gpubufd.torch.mem_pool(client, "llama-8b/tp0", 17 << 30, device="cuda:0") as pool:
             model = Model(config).to("cuda:0")
         pool.publish(model.state_dict(), label="step-0")
 
-    `size`: bytes for PyTorch to allocate, in pieces of 2 MiB and more: those of the tensors and some percent. All of
-    them are taken now; an allocation beyond them is torch.cuda.OutOfMemoryError. PyTorch reuses memory that is freed in
-    the pool. `device`: a GPU; None: the current one. The others are those of Client.put(). Until publish() nobody else sees the object.
+    `size`: bytes for PyTorch to allocate, in pieces of 2 MiB and more: those of the tensors and a few percent. All of
+    them are allocated now; more raises torch.cuda.OutOfMemoryError. PyTorch reuses memory that is freed in the pool.
+    `device`: a GPU; None: the current one. The others are those of Client.put(). Until publish() nobody else sees the
+    object.
     """
     place = _place_of("cuda" if device is None else device)
     options = _params.options(place, mode, ttl, evict, replace, timeout, scope=scope)
@@ -426,12 +427,12 @@ def get_state_dict(
     writable: Optional[str] = None, device: _Device = None, version: Optional[int] = None, label: Optional[str] = None,
     timeout: Optional[float] = None,
 ) -> Dict[str, Any]:
-    """A state dict over the memory of a published Bundle: nothing is copied, and the tensors are read-only.
+    """Return a state dict over the memory of a published Bundle: nothing is copied, and the tensors are read-only.
 
-    `expect`: facts that put_state_dict() must have been given as metadata; others may be there, too. `into`: tensors
-    by name to be filled with copies, and returned as a dict; they must have the same names, dtypes and shapes.
-    `writable="copy"`: private copies. `device`: where the tensors are wanted; those elsewhere are copied there.
-    `version`, `label`, `timeout`: as of Client.get().
+    `expect`: metadata that put_state_dict() must have been given; other metadata is ignored. `into`: tensors by name
+    to fill with copies, and to return as a dict; they must have the same names, dtypes and shapes. writable="copy":
+    private copies. `device`: where the tensors are wanted; those elsewhere are copied there. `version`, `label`,
+    `timeout`: as of Client.get().
 
     Mismatch (a ValueError): the Bundle is not the expected one; its `fields` say what differs. NotFound (a KeyError).
     """
@@ -476,7 +477,7 @@ def follow(
     client: Client, name: str, *, timeout: Optional[float] = None, version: Optional[int] = None,
     label: Optional[str] = None,
 ) -> TensorView:
-    """A state dict whose tensors stay where they are while their content changes from version to version:
+    """Return a state dict whose tensors keep their addresses while their content changes from version to version:
 
         state = gpubufd.torch.follow(client, "policy")
         model.load_state_dict(state, assign=True)      # then capture graphs, compile
@@ -521,14 +522,14 @@ def load_file(
     filename: FilePath, device: Union[str, int, torch.device] = "cpu", *, client: Optional[Client] = None,
     name: Optional[str] = None, writable: Optional[str] = None, wait: bool = True, **options: Any,
 ) -> Any:
-    """A safetensors file's tensors by name. The first process reads the file, the others map it.
+    """Return a safetensors file's tensors by name: the first process reads the file, the others map it.
 
-    The tensors are read-only; `writable="copy"`: private copies, which may be changed. `device`: where they are wanted.
-    `name`: the name to publish; None: a name made of its path, size, inode, time of its last change, of
-    the user and the GPU. `client`: None: a connection of the process' own. `wait=False`: a mapping from which tensors
-    are taken while others are still read. Others, such as `mode` and `ttl`, are those of Client.put().
+    The tensors are read-only; writable="copy": private copies. `device`: where they are wanted. `name`: the name to
+    publish; None: one made of path, size, inode, time, user and GPU. `client`: None: a connection of this process'
+    own. wait=False: a mapping, from which tensors can be taken while others are still read. Others, such as `mode` and
+    `ttl`, are those of Client.put().
 
-    ValueError: it is no safetensors file (the sentence says where), or is being changed. OSError. Errors of put().
+    ValueError: it is not a safetensors file (the message says where), or is being changed. OSError. Errors of put().
     """
     check_writable(writable)
     bundle, where, reading = _load(filename, device, {"client": client, "name": name, **options}, wait)
@@ -541,10 +542,10 @@ def load_file(
 def save_file(
     tensors: Mapping[str, Any], filename: FilePath, metadata: Optional[Mapping[str, str]] = None
 ) -> None:
-    """Writes tensors into a safetensors file, which replaces an existing one when it is complete.
+    """Write tensors into a safetensors file, which replaces an existing one when it is complete.
 
-    Tensors that share memory are written under each of their names. A Bundle without new metadata is written as it
-    is, byte for byte. TypeError: with the tensor's name.
+    Tensors that share memory are written under each of their names. A Bundle without new metadata is written byte for
+    byte. TypeError names the tensor.
     """
     if not isinstance(tensors, _bundle.Bundle):
         tensors, _ = _parts(tensors, False)

@@ -1,16 +1,16 @@
-"""Checkpoints of torch.distributed.checkpoint in the daemons' memory, which survive the trainer:
+"""Checkpoints of torch.distributed.checkpoint in the daemon's memory, which survive the trainer:
 
     from gpubufd.torch.checkpoint import Reader, Writer
 
     dcp.save(state, storage_writer=Writer(client, "run-7", label="step-100", keep=2))       # or dcp.async_save()
     dcp.load(state, storage_reader=Reader(client, "run-7"))                                 # version=…, label=…
 
-Each rank puts its tensors as one Bundle, whose name begins with that of the checkpoint; the coordinator publishes the
-name itself last, so that a checkpoint exists whole or not at all. A failed save keeps the previous
-checkpoint; the next save deletes its parts. `keep` older checkpoints can be loaded, by version or label. Loading reshards
-as from files: each rank maps the parts that it needs, and copies out of them.
+Each rank puts its tensors as one Bundle, whose name begins with that of the checkpoint. The coordinator publishes the
+name itself last, so a checkpoint exists completely or not at all. A failed save keeps the previous checkpoint; the
+next save deletes its parts. `keep` older checkpoints can be loaded, by version or label. Loading reshards as from
+files: each rank maps the parts that it needs, and copies out of them.
 
-All ranks use one daemon. Only one trainer may save under a name at once.
+All ranks use one daemon. Only one trainer at once may save under a name.
 """
 
 from __future__ import annotations
@@ -72,9 +72,10 @@ class _Storage:
 
 
 class Writer(_Storage, StorageWriter):  # type: ignore[misc]
-    """Saves under `name`, or under dcp.save()'s checkpoint_id. `device`: as of put_state_dict(); None: where the tensors are.
+    """Save under `name`, or under dcp.save()'s checkpoint_id.
 
-    `label`, `keep`, and the others (`mode`, `evict`, `ttl`, `timeout`, …) are those of Client.put().
+    `device`: as of put_state_dict(); None: where the tensors are. `label`, `keep`, and the others (`mode`, `evict`,
+    `ttl`, `timeout`, …) are those of Client.put().
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class Writer(_Storage, StorageWriter):  # type: ignore[misc]
 
 
 class Reader(_Storage, StorageReader):  # type: ignore[misc]
-    """Loads the checkpoint of a name, or of dcp.load()'s checkpoint_id: the newest, a `version`, or the newest with a `label`.
+    """Load the checkpoint `name`, or dcp.load()'s checkpoint_id: the newest, or by `version` or `label`.
 
     NotFound: there is none. Denied: it is another user's.
     """

@@ -1,21 +1,21 @@
-"""torch.multiprocessing, whose tensors travel by name; everything else in it is PyTorch's own:
+"""torch.multiprocessing with tensors that travel by name; everything else in it is PyTorch's own:
 
-    import gpubufd.torch.multiprocessing as mp      # in the place of torch.multiprocessing
+    import gpubufd.torch.multiprocessing as mp      # instead of torch.multiprocessing
 
-The tensors of a message (of a Queue, a Pipe, the arguments of spawn) are copied into the daemon's memory, where they are,
-as objects of up to 16 MiB, or of one tensor. The receiver maps these and deletes their names, so that the memory of an
-object is freed with the receiver's last tensor in it. An object that nobody receives is deleted after `ttl` seconds. So a
-tensor outlives its sender, and needs neither descriptors from it nor `cudaIpc`: it crosses containers that share the daemon's
-socket, and comes from expandable segments, too.
+The tensors of a message (of a Queue, a Pipe, the arguments of spawn) are copied into the daemon's memory on their
+device, in objects of up to 16 MiB, or of one tensor. The receiver maps these and deletes their names, so the memory of
+an object is freed with the receiver's last tensor in it. An object that nobody receives is deleted after `ttl`
+seconds. A tensor outlives its sender, crosses containers that share the daemon's socket, and may come from expandable
+segments.
 
-- A tensor that lies in a published object (load_file(), get_state_dict(), safe_open(), MemPool.publish(), or one that
+- A tensor of a published object (load_file(), get_state_dict(), safe_open(), MemPool.publish(), or one that
   was received as such) is sent as a reference, if this module was imported before it was opened. The object must
   still be published when it arrives.
 - A tensor of up to `inline` bytes on the CPU travels in the message itself.
-- A tensor that arrives is the receiver's alone: sender and receiver do not see each other's changes. A larger one is
-  READ-ONLY, as all published memory is; options(writable="copy") in the receiver makes private copies instead.
+- A received tensor is the receiver's alone: sender and receiver do not see each other's changes. A larger one is
+  READ-ONLY, as all published memory is; options(writable="copy") in the receiver makes private copies.
 - A tensor is received once: a message that is loaded twice raises NotFound.
-- Tensors that share_memory_() has moved, sparse and quantised ones, and subclasses go PyTorch's own way.
+- Tensors that share_memory_() has moved, sparse and quantised ones, and subclasses travel as PyTorch sends them.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ _open: Dict[Tuple[str, int, str], Any] = {}  # weak references to storages over 
 
 
 def options(**changed: Any) -> None:
-    """Changes how this process sends and receives, and the children that it forks later.
+    """Change how this process, and children that it forks later, send and receive.
 
-    `ttl`: seconds for the receiver to receive (60). `mode`: who else may receive, such as 0o660, the group. `inline`: up
-    to how many bytes a tensor on the CPU travels in the message (8192). `writable="copy"`: what arrives is a private
-    copy.
+    `ttl`: seconds within which a tensor must be received (60). `mode`: who else may receive it, such as 0o660, the
+    group. `inline`: up to how many bytes a tensor on the CPU travels in the message (8192). writable="copy": received
+    tensors are private copies.
     """
     check_writable(changed.get("writable"))
     _params.options(ttl=changed.get("ttl", 1), mode=changed.get("mode"))
@@ -260,7 +260,8 @@ def _rebuild(
 
 
 def init_reductions() -> None:
-    """Registers the reductions, as the import of this module does; torch.multiprocessing.reductions has PyTorch's own."""
+    """Register the reductions, as the import of this module does; torch.multiprocessing.reductions has PyTorch's own.
+    """
     _ours._noted = _Published
     setattr(ForkingPickler, "dump", _dump)  # noqa: B010 ; an assignment to a method has no type
     for kind in _KINDS:

@@ -1,4 +1,4 @@
-"""Processed weights: a module's tensors as its code has laid them out, published by the first process, mapped by others.
+"""Processed weights: a module's tensors as its code has laid them out, published by one process, mapped by others.
 
     put_module(client, "llama-8b/tp0", model, facts, device="cuda:0")      # after quantising, repacking, fusing
     with torch.device("meta"):
@@ -7,8 +7,9 @@
 
 share_module() does both: the first process loads and publishes, and all map.
 
-Unlike a state dict it has all parameters and buffers, those that are not saved too, with their strides, and with those
-that the code has added or tied. `facts` say what the layout depends on, and are compared: Mismatch.
+Unlike a state dict this covers all parameters and buffers, those that are not saved too, with their strides, and those
+that the code has added or tied. `facts`: what the layout depends on, values of JSON by name. They are compared:
+Mismatch.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ def put_module(
     client: Client, name: str, module: Any, facts: Optional[Mapping[str, Any]] = None, *, device: _Device = None,
     attributes: Optional[Mapping[str, Any]] = None, **options: Any,
 ) -> Ref:
-    """Publishes copies of all of a module's tensors. `attributes`: what else map_module() sets at the module, as JSON has it.
+    """Publish copies of all of a module's tensors.
 
-    `options`: those of put_state_dict(), such as `label` and `replace`.
+    `attributes`: what else map_module() sets on the module, values of JSON. `options`: those of put_state_dict(), such
+    as `label` and `replace`.
     """
     tensors: Dict[str, Any] = {}
     strides: Dict[str, Any] = {}
@@ -68,10 +70,10 @@ def map_module(
     client: Client, name: str, module: Any, facts: Optional[Mapping[str, Any]] = None, *, view: bool = False,
     timeout: Optional[float] = None, version: Optional[int] = None, label: Optional[str] = None,
 ) -> Optional[View]:
-    """Gives a module, as a rule one on the meta device, the tensors of a published one: read-only, in place.
+    """Give a module, usually one on the meta device, the tensors of a published one: read-only, in place.
 
-    With `view` returns the view that they lie in, which shows later versions at the same addresses when it is switched.
-    Mismatch: other facts. ValueError: the module has no part of a tensor's name. NotFound.
+    With `view` return the view that holds them, which shows later versions at the same addresses when it is switched.
+    Mismatch: other facts. ValueError: the module has no submodule for a tensor. NotFound.
     """
     with client.get(name, timeout=timeout, version=version, label=label) as held:
         _states.check_facts(held, facts)
@@ -119,7 +121,7 @@ def connected(engine: str) -> Client:
 
 
 def extra_config(load_config: Any, **known: Any) -> Dict[str, Any]:
-    """A loader's extra config, with the values of `known` where it says nothing. ValueError: it has other keys, too."""
+    """Return a loader's extra config, with the values of `known` as defaults. ValueError: it has other keys."""
     extra = load_config.model_loader_extra_config or {}
     if extra.keys() - known.keys():
         raise ValueError(f"model_loader_extra_config has {sorted(extra.keys() - known.keys())}: expected {' or '.join(known)}")
@@ -127,12 +129,12 @@ def extra_config(load_config: Any, **known: Any) -> Dict[str, Any]:
 
 
 def plain_config(load_config: Any) -> Any:
-    """The configuration with which the engine's default loader reads the files."""
+    """Return the configuration with which the engine's default loader reads the files."""
     return dataclasses.replace(load_config, load_format="auto", model_loader_extra_config={})
 
 
 def published_bytes(client: Client, name: str) -> int:
-    """How much memory an engine is to map, and does not allocate; 0: it loads."""
+    """Return how many bytes an engine will map, and does not allocate; 0: it loads."""
     try:
         return client.stat(name).bytes
     except _errors.NotFound:
@@ -158,7 +160,7 @@ def name_of(
 
 @contextlib.contextmanager
 def alone(name: str, seconds: float) -> Iterator[None]:
-    """One process of this user and temporary directory at a time; TimeoutError."""
+    """Let one process of this user and temporary directory at a time run the block. TimeoutError."""
     place = os.path.join(tempfile.gettempdir(), f"gpubufd-{os.getuid()}-{hashlib.sha256(name.encode()).hexdigest()[:24]}.lock")
     end = time.monotonic() + seconds
     with open(os.open(place, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "r+") as file:
@@ -178,12 +180,12 @@ def share_module(
     device: _Device, view: bool = False, timeout: float = 3600.0, others: bool = False, pooled: bool = False,
     attributes: Callable[[Any], Mapping[str, Any]] = lambda _: {},
 ) -> Tuple[Any, Optional[View]]:
-    """(The module, whose tensors are the published ones; with `view` the view of them).
+    """Return the module with the published tensors, and with `view` the view of them.
 
-    It is load()'s where they were not there yet, which are published, else make()'s: engines that note what layers they
-    have can make only one. `device`: where load() puts them.
-    `timeout`: seconds for another process that loads them. `others`: another user's are taken, too; else Denied, since
-    others can guess a name that is made of facts. `pooled`: the caller has load() allocate from a pool, and empties that.
+    It is load()'s module if this call publishes it, else make()'s: engines that record their layers can make only one.
+    `device`: where load() puts the tensors. `timeout`: how many seconds to wait for another process that loads them.
+    `others`: another user's are accepted, too; else Denied, since others can guess a name that is made of facts.
+    `pooled`: the caller has load() allocate from a pool, and empties that.
     """
     with alone(name, timeout):
         loads = name not in client
@@ -204,7 +206,7 @@ def share_module(
 
 
 def drop_unread(module: Any) -> None:
-    """Sets to None the tensors that the loading process' layers have consumed: no memory is taken for them."""
+    """Set to None the tensors that the loading process' layers have consumed, so that they take no memory."""
     for part in module.modules():
         for kept in (part._parameters, part._buffers):
             kept.update({leaf: None for leaf, one in kept.items() if one is not None and one.is_meta})
