@@ -1,32 +1,31 @@
 /*
  * gpubuf.h: the client library of gpubufd, a broker for GPU memory.
  *
- * A program connects to the daemon, opens named objects that other processes published, reads them
- * in place (no copy: the memory is mapped, read-only), slices them, and gives them back; or it
- * creates an object, fills it, and seals it, after which it is not to be changed.
+ * A program connects to the daemon and opens named objects that other processes have published. It
+ * reads them in place, read-only and without a copy, slices them, and releases them. Or it creates
+ * an object, fills it, and seals it; nobody changes it afterwards.
  *
- * Words. A *device* is `host` or a GPU. A *segment* is what is allocated, shared and mapped. A
- * *buffer* is a byte range of a segment. A *layout* says what types and shapes lie over buffers. An
- * *object* is a name, a version and a layout. A *lease* is a session's hold on an object version. A
- * *session* is one connection.
+ * Words. A *device* is `host` or a GPU. A *segment* is allocated, shared and mapped as a whole. A
+ * *buffer* is a byte range of a segment. A *layout* describes types and shapes over buffers. An
+ * *object* is a name, a version and a layout. A *lease* keeps an object version in place for a
+ * session. A *session* is one connection.
  *
- * Errors. A function that returns `int` returns 0 or a positive documented outcome on success and a
- * negative GPUBUF_E_… code on failure. On failure nothing has happened: outputs are untouched, and
- * what was passed in still belongs to the caller. gpubuf_strerror() gives a fixed text for the
- * code. gpubuf_errmsg() gives the whole sentence, often the daemon's, about the calling thread's
- * last failure. The library never prints and never exits.
+ * Errors. A function that returns `int` returns 0 or a documented positive outcome on success, and
+ * a negative GPUBUF_E_… code on failure. On failure nothing has happened: outputs are unchanged,
+ * and arguments still belong to the caller. gpubuf_strerror() returns a fixed text for the code.
+ * gpubuf_errmsg() returns the whole sentence, often the daemon's, of the calling thread's last
+ * failure. The library never prints and never exits.
  *
- * Threads. A client and its objects may be used from any thread at the same time, unless a
- * function's comment says otherwise. A blocking call in one thread does not hold up another's.
- * Callbacks run in the thread that is inside gpubuf_dispatch() or a blocking call; no lock is held
- * while they run, and they may call the library, except that they must not make a blocking call on
- * the same client (GPUBUF_E_BUSY).
+ * Threads. Any threads may use a client and its objects at the same time, unless a function's
+ * comment says otherwise. A blocking call in one thread does not hold up another's. Callbacks run
+ * in the thread that is inside gpubuf_dispatch() or a blocking call, with no lock held. They may
+ * call the library, but a blocking call on the same client fails there with GPUBUF_E_BUSY.
  *
- * fork(). The child must connect anew. In the child every call that could fail returns
- * GPUBUF_E_FORKED for a client or object inherited from the parent. The calls that describe an
- * object still work, and pointers into mapped memory stay readable. Releasing an inherited object
- * only frees the process' own memory, and gpubuf_disconnect does nothing. The child's copy of the
- * connection is closed by the fork itself, so that a child does not keep its parent's leases alive.
+ * fork(). The child must connect anew. In the child, calls that can fail return GPUBUF_E_FORKED for
+ * a client or object inherited from the parent. Calls that describe an object still work, and
+ * pointers into mapped memory stay readable. Releasing an inherited object only frees the process'
+ * own memory, and gpubuf_disconnect does nothing. The fork closes the child's copy of the
+ * connection, so that a child does not keep its parent's leases alive.
  *
  * Strings are UTF-8 and NUL-terminated. Unless said otherwise, a returned `const char *` belongs to
  * the object or client that the function was called with, and lives as long.
@@ -57,8 +56,8 @@ extern "C" {
 #define GPUBUF_PROTOCOL 1
 
 /*
- * Every error: X(name, code, kind, text). Codes below -32000 travel on the wire as JSON-RPC error
- * codes, with `kind` in `error.data.kind`; those from -1 to -8 arise in the library alone.
+ * Every error: X(name, code, kind, text). Codes below -32000 are JSON-RPC error codes on the wire,
+ * with `kind` in `error.data.kind`. Those from -1 to -8 arise in the library alone.
  */
 #define GPUBUF_ERROR_MAP(X)                                                                        \
     X(PARSE, -32700, "parse", "the message is not JSON")                                           \
@@ -96,7 +95,7 @@ enum gpubuf_error {
 /* The version of the library at run time, such as "0.2.0". Static. */
 GPUBUF_API const char *gpubuf_version(void);
 
-/* A fixed text for an error code; never NULL, also for an unknown code. Static. */
+/* A fixed text for an error code; never NULL, even for an unknown code. Static. */
 GPUBUF_API const char *gpubuf_strerror(int error);
 
 /* The code's short name as on the wire ("not_found"); "unknown" for an unknown code. Static. */
@@ -109,22 +108,21 @@ struct gpubuf_object;
  * The sentence that explains the calling thread's last failed call on `client` (NULL: its last
  * failed gpubuf_connect). Never NULL; empty if nothing failed. Valid until the same thread's next
  * failing call. A thread remembers the last failure of each of four clients. In a callback the
- * sentence explains the status that the callback was given. gpubuf_object_errmsg() is for the
- * client of `object`.
+ * sentence explains the callback's status. gpubuf_object_errmsg() takes the client of `object`.
  */
 GPUBUF_API const char *gpubuf_errmsg(const struct gpubuf_client *client);
 GPUBUF_API const char *gpubuf_object_errmsg(const struct gpubuf_object *object);
 
-/* Frees memory that a function of this library says to free with gpubuf_free. NULL is fine. */
+/* Frees memory whose function says so. NULL is fine. */
 GPUBUF_API void gpubuf_free(void *pointer);
 
 /* ---- connection -------------------------------------------------------------------------- */
 
 /*
- * Options of gpubuf_connect. Zero-initialise the struct, set `size` to
- * sizeof(struct gpubuf_connect_options), then set the options that you want. Later versions add
- * members at the end of an option struct only, and understand the shorter `size` of an older
- * program. A `size` of 0 is GPUBUF_E_INVALID. All this holds for every option struct here.
+ * Options of gpubuf_connect. Zero-initialise the struct, set `size` to sizeof(struct
+ * gpubuf_connect_options), then the options that you want. Later versions add members only at the
+ * end of an option struct, and understand the shorter `size` of an older program. A `size` of 0 is
+ * GPUBUF_E_INVALID. All this holds for every option struct here.
  */
 struct gpubuf_connect_options {
     size_t size;
@@ -134,7 +132,7 @@ struct gpubuf_connect_options {
                                  $XDG_RUNTIME_DIR/gpubufd.sock, else
                                  /tmp/gpubufd-UID/gpubufd.sock */
     const char *client_name; /* what `gpubufctl ps` shows; NULL: the program's short name */
-    int timeout_ms;          /* how long to try to connect and greet; 0: 5000; -1: for ever */
+    int timeout_ms;          /* for connecting and `hello`; 0: 5000; -1: for ever */
     uint64_t cache_bytes;    /* idle mappings to keep for later opens, in bytes; 0: 1 GiB */
     int answer_timeout_ms;   /* how long a blocking call waits for an answer, on top of its own
                                  wait_ms, before GPUBUF_E_TIMEOUT; 0: 60 000; -1: for ever */
@@ -143,14 +141,15 @@ struct gpubuf_connect_options {
                                  GPUBUF_NO_RESUME: not at all */
     int cache_leases;        /* how many leases to cache after their release, see gpubuf_open;
                                  0: 1024, at most 2048; GPUBUF_NO_CACHE: none */
-    int cache_lease_ms;      /* for how long, since the last use; 0: 10 000 */
-    bool own_daemon;         /* only to one that this process' user runs: GPUBUF_E_DENIED */
-    bool while_listening;    /* if this process' user runs it: do not wait for it to come back once
-                                 nobody listens any more, as a supervisor would */
-    /* Called some times in a second while a call of this client copies content, with the bytes
-       copied since, or waits for an answer, with 0; in the thread of that call, with no lock held.
-       Anything but 0 ends the call with GPUBUF_E_CANCELED: a put publishes nothing. It must not use
-       the client. A call that seals waits for the daemon's answer all the same. NULL: none */
+    int cache_lease_ms;      /* how long to cache a lease after its last use; 0: 10 000 */
+    bool own_daemon;         /* GPUBUF_E_DENIED if another user runs the daemon */
+    bool while_listening;    /* if this process' user runs the daemon: reconnect only while somebody
+                                 listens, such as its supervisor */
+    /* Called a few times a second while a call of this client copies content (`bytes` were copied
+       since) or waits for an answer (0); in the thread of that call, with no lock held. If it
+       returns anything but 0, the call ends with GPUBUF_E_CANCELED: a put publishes nothing. A call
+       that seals still waits for the daemon's answer. The callback must not use the client.
+       NULL: none */
     int (*progress)(void *arg, uint64_t bytes);
     void *progress_arg;
 };
@@ -159,59 +158,64 @@ struct gpubuf_connect_options {
 #define GPUBUF_NO_CACHE (-1)
 
 /*
- * Connects and greets the daemon. `options` may be NULL. On success the caller owns *client and
- * ends it with gpubuf_disconnect. GPUBUF_E_CONNECT: no daemon there (the message names the path and
- * the cause); GPUBUF_E_TIMEOUT; GPUBUF_E_UNSUPPORTED: the daemon speaks another version of the
- * protocol. If the daemon ends during the greeting, the library tries again while a daemon listens
- * and timeout_ms is not over; otherwise, and with GPUBUF_NO_RESUME, it is GPUBUF_E_CLOSED.
+ * Connects to the daemon and sends `hello`. `options` may be NULL. On success the caller owns
+ * *client and ends it with gpubuf_disconnect. GPUBUF_E_CONNECT: no daemon there (the message names
+ * the path and the cause); GPUBUF_E_TIMEOUT; GPUBUF_E_UNSUPPORTED: the daemon speaks another
+ * version of the protocol. If the daemon exits meanwhile, the library tries again while a daemon
+ * listens and timeout_ms has not passed. Otherwise, and with GPUBUF_NO_RESUME, it fails with
+ * GPUBUF_E_CLOSED.
  */
 GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
                               const struct gpubuf_connect_options *options);
 
 /*
- * Ends the connection, and with it every lease: the daemon may reuse the memory at once. Requests
- * under way end with GPUBUF_E_CLOSED: their callbacks run, and blocking calls in other threads
- * return, before this function returns. No call on the client may begin afterwards. Objects can
- * still be released, and their mappings stay until then, but their content is no longer promised.
- * NULL is fine.
+ * Ends the connection and every lease: the daemon may reuse the memory at once. Requests in flight
+ * end with GPUBUF_E_CLOSED: their callbacks run, and blocking calls in other threads return, before
+ * this function returns. No call on the client may begin afterwards. Objects can still be released,
+ * and stay mapped until then, but their content is no longer promised. NULL is fine.
  *
- * If the connection breaks (the daemon was killed, or restarts), open objects stay readable, and
- * the library reconnects: in the next call, in gpubuf_dispatch, or, while objects are open, in a
- * thread of its own. It asks for the objects' leases again. The daemon does not grant a lease if
- * its instance is another one, or if the object went away meanwhile: the object is stale then
- * (gpubuf_is_stale). So it is if the daemon has ended the session for want of memory, since its
- * user holds deleted objects past its quota, or the program stood still and did not unmap. An
- * object that was created and not sealed is lost: sealing it is GPUBUF_E_STALE. Requests under way
- * are sent again, except those that change something and may have been done already: these end with
- * GPUBUF_E_CLOSED, and the message says that their outcome is unknown. Watches are told everything
- * from the beginning (gpubuf_watch).
+ * If the connection breaks (the daemon is killed, or restarts), open objects stay readable, and the
+ * library reconnects: in the next call, in gpubuf_dispatch, or, while objects are open, in a thread
+ * of its own. It asks for the objects' leases again.
  *
- * If no daemon listens within resume_ms (or now, with while_listening), or the daemon said that it
- * stops for good, the connection is lost: every call returns GPUBUF_E_CLOSED (GPUBUF_E_NO_MEMORY if
- * all attempts failed for want of memory), and objects stay readable until they are released.
+ * - An object is stale (gpubuf_is_stale) if its lease is not granted: the daemon has another
+ *   instance, or the object was removed meanwhile. So it is if the daemon ended the session for
+ *   want of memory, because its user has deleted objects open past its quota, or the program stood
+ *   still and did not unmap.
+ * - A created object that was not sealed is lost: sealing it is GPUBUF_E_STALE.
+ * - Requests in flight are sent again. Those that change something and may have been carried out
+ *   end with GPUBUF_E_CLOSED instead, and the message says that their outcome is unknown.
+ * - Watches report everything from the beginning (gpubuf_watch).
+ *
+ * The connection is lost if no daemon listens within resume_ms (at once with while_listening), or
+ * if the daemon said that it stops for good. Then every call returns GPUBUF_E_CLOSED
+ * (GPUBUF_E_NO_MEMORY if all attempts failed for want of memory). Objects stay readable until they
+ * are released.
  */
 GPUBUF_API void gpubuf_disconnect(struct gpubuf_client *client);
 
-/* Whether the object's lease was lost when a connection broke. The object can still be read where
-   it is mapped, but the daemon no longer knows of the reader: the content is no longer promised. */
+/* Whether the object's lease was lost when a connection broke. The object can still be read
+   where it is mapped, but the daemon does not know the reader any more, and does not promise the
+   content. */
 GPUBUF_API bool gpubuf_is_stale(const struct gpubuf_object *object);
 
 /* The daemon's identity (lowercase hex), which a restart that loses no object keeps, and the
-   session's number. Both may change when a connection that broke is made anew. */
+   session's number. A reconnect may change both. */
 GPUBUF_API const char *gpubuf_instance(const struct gpubuf_client *client);
 GPUBUF_API uint64_t gpubuf_session(const struct gpubuf_client *client);
 
 /*
- * To embed the client in an event loop: poll gpubuf_fd() for gpubuf_events(), then call
- * gpubuf_dispatch(). Ask for gpubuf_events() before each wait, since it depends on whether output
- * is queued. gpubuf_dispatch() never blocks: it sends and receives what it can and runs the
- * callbacks that are due; those that become due meanwhile run in the next one. It returns how many
- * messages it handled, or GPUBUF_E_CLOSED / GPUBUF_E_PROTOCOL once the connection is lost (every
- * request under way has then ended with that code). While another thread is inside a blocking
- * call, that thread receives for all threads, and gpubuf_dispatch() may return 0. The descriptor
- * belongs to the client and is for polling only. It stays the same until gpubuf_disconnect, also
- * across reconnects; in a child of fork it is -1. Poll level-triggered, as poll() does: one
- * dispatch need not receive everything that has come.
+ * To embed the client in an event loop, poll gpubuf_fd() for gpubuf_events(), then call
+ * gpubuf_dispatch(). Ask for gpubuf_events() before each wait: it depends on whether output is
+ * queued. Poll level-triggered, as poll() does: one dispatch need not receive everything that has
+ * come. The descriptor belongs to the client and is for polling only. It stays the same until
+ * gpubuf_disconnect, also across reconnects; in a child of fork it is -1.
+ *
+ * gpubuf_dispatch() never blocks. It sends and receives what it can, and runs the callbacks that
+ * are due; those that become due meanwhile run in the next one. It returns how many messages it
+ * handled, or GPUBUF_E_CLOSED / GPUBUF_E_PROTOCOL once the connection is lost; every request in
+ * flight has then ended with that code. While another thread is inside a blocking call, that thread
+ * receives for all threads, and gpubuf_dispatch() may return 0.
  */
 GPUBUF_API int gpubuf_fd(const struct gpubuf_client *client);
 GPUBUF_API short gpubuf_events(const struct gpubuf_client *client);
@@ -220,10 +224,10 @@ GPUBUF_API int gpubuf_dispatch(struct gpubuf_client *client);
 /* ---- any method ---------------------------------------------------------------------------- */
 
 /*
- * Calls any method of the protocol that carries no descriptors (docs/PROTOCOL.md; `open`, `create`
- * and `register` have functions of their own, and are GPUBUF_E_UNSUPPORTED here). `params` is a
- * JSON object as text, or NULL. On success *result, if `result` is not NULL, is the JSON text of
- * `result`, to be freed with gpubuf_free. Waits at most `timeout_ms` (-1: for ever).
+ * Calls a method of the protocol that carries no descriptors (docs/PROTOCOL.md). `open`, `create`
+ * and `register` have functions of their own, and are GPUBUF_E_UNSUPPORTED here. `params` is a JSON
+ * object as text, or NULL. On success *result, if `result` is not NULL, is the JSON text of
+ * `result`; the caller frees it with gpubuf_free. Waits at most `timeout_ms` (-1: for ever).
  */
 GPUBUF_API int gpubuf_call(struct gpubuf_client *client, const char *method, const char *params,
                            int timeout_ms, char **result);
@@ -235,17 +239,17 @@ typedef void (*gpubuf_call_cb)(struct gpubuf_client *client, int status, const c
 /*
  * As gpubuf_call, without waiting. If this returns 0, `callback` runs exactly once (with
  * GPUBUF_E_CLOSED or GPUBUF_E_CANCELED if need be); if it fails, never. `callback` may be NULL.
- * `request` may be NULL; otherwise *request is the number to give to gpubuf_cancel. The library
- * sets no timeout; the daemon may.
+ * `request` may be NULL; otherwise *request is the number for gpubuf_cancel. The library sets no
+ * timeout; the daemon may.
  */
 GPUBUF_API int gpubuf_call_async(struct gpubuf_client *client, const char *method,
                                  const char *params, gpubuf_call_cb callback, void *arg,
                                  uint64_t *request);
 
 /*
- * Ends a request under way: its callback runs with GPUBUF_E_CANCELED before this returns. If the
- * daemon still grants the request, the library gives the grant back (a seal that the daemon has
- * done stays done). GPUBUF_E_NOT_FOUND if the callback has begun already.
+ * Cancels a request in flight: its callback runs with GPUBUF_E_CANCELED before this returns. If the
+ * daemon grants the request after all, the library releases the grant (a seal that the daemon has
+ * carried out stands). GPUBUF_E_NOT_FOUND if the callback has begun already.
  */
 GPUBUF_API int gpubuf_cancel(struct gpubuf_client *client, uint64_t request);
 
@@ -255,26 +259,26 @@ struct gpubuf_open_options {
     size_t size;
     uint64_t version;  /* 0: the current one; GPUBUF_E_STALE if the name has no such version */
     int64_t wait_ms;   /* how long to wait for the object to exist; 0: not at all */
-    const char *label; /* the newest version with this label; NULL: any. Not beside `version` */
-    bool write;        /* a live object, for writing (see live memory); gpubuf_open alone */
-    bool exclusive;    /* with `write`: be its only writer; wait_ms waits for the others to end */
+    const char *label; /* the newest version with this label; NULL: any. Excludes `version` */
+    bool write;        /* a live object, for writing (see live memory); only in gpubuf_open */
+    bool exclusive;    /* with `write`: as its only writer; wait_ms waits for the others to end */
 };
 
 /*
- * Opens a sealed object for reading and maps its memory, at the cost of one round trip; nothing is
- * copied. `options` may be NULL. The caller gives *object back with gpubuf_release.
+ * Opens a sealed object for reading and maps its memory, without a copy, in one round trip.
+ * `options` may be NULL. The caller owns *object and ends it with gpubuf_release.
  * GPUBUF_E_NOT_FOUND: no such object, or none that this user may read; GPUBUF_E_TIMEOUT: not within
  * wait_ms, or the daemon does not answer; GPUBUF_E_UNSUPPORTED: on a GPU that is not visible to
  * this process, or there is no driver; GPUBUF_E_DEVICE: the driver failed (see GPUs).
  *
  * The library caches the leases of versions that were opened twice within cache_lease_ms (see
- * gpubuf_connect_options). While the name still means that version, a further open of it does not
- * ask the daemon, and returns the same object, with one more reference. An open that begins after a
- * change of the name was answered sees the change. A cached lease does not hold the object: when
- * memory is short, the daemon asks for the lease back and evicts the object in its turn.
- * `gpubufctl ps` calls such leases cached; one that is in use again it calls so for a second at
- * most, and from then on its object stays where it is. If more names are opened in turn than
- * cache_leases, those beyond ask the daemon.
+ * gpubuf_connect_options). While the name still means that version, a further open does not ask the
+ * daemon: it returns the same object, with one more reference. An open that begins after a change
+ * of the name was answered sees the change. A cached lease does not keep its object in memory: when
+ * memory is short, the daemon recalls the lease and evicts the object in its turn. `gpubufctl ps`
+ * shows such leases as cached, even for up to a second after they are in use again. From then on
+ * the object stays where it is. If a program opens more names in turn than cache_leases, those
+ * beyond ask the daemon.
  */
 GPUBUF_API int gpubuf_open(struct gpubuf_client *client, const char *name,
                            const struct gpubuf_open_options *options,
@@ -282,10 +286,10 @@ GPUBUF_API int gpubuf_open(struct gpubuf_client *client, const char *name,
 
 /*
  * Opens `count` objects at once (any number; more than 256 take several requests). objects[i] is
- * the object, or NULL where it could not be opened, and then errors[i] says why (`errors` may be
- * NULL). With a wait_ms each request waits until all of its objects exist. `version` must be 0, and
- * `label` NULL. Returns how many objects were opened, or a negative code if the request as a whole
- * failed; then no object is open.
+ * the object; or NULL if it could not be opened, and errors[i] is why (`errors` may be NULL). The
+ * caller releases each object. With a wait_ms each request waits until all of its objects exist.
+ * `version` must be 0, and `label` NULL. Returns how many objects were opened, or a negative code
+ * if the request as a whole failed; then no object is open.
  */
 GPUBUF_API int gpubuf_open_many(struct gpubuf_client *client, const char *const *names,
                                 size_t count, const struct gpubuf_open_options *options,
@@ -317,15 +321,15 @@ GPUBUF_API int gpubuf_open_many_async(struct gpubuf_client *client, const char *
 
 /*
  * Objects are reference-counted: retain adds a reference and returns the same object; release drops
- * one. The lease ends with the last reference to the object and to every view made from it. Release
- * only when you have finished reading. NULL is fine for both. The last release of an unsealed
- * object aborts it.
+ * one. The lease ends with the last reference to the object and to every view made from it. Finish
+ * reading before you release. The last release of an unsealed object discards it. NULL is fine for
+ * both.
  *
- * The library tells the daemon by a message without an answer, so release does not wait. A release
- * is sent at once, unless it follows another of the same client within a millisecond: then it goes
- * with the next request, or after two milliseconds or so if there is none. (A thread of the
- * library's own sends it then; it is started when it is first needed.) A release inside a callback
- * is sent when the callbacks that are due have run.
+ * Release does not wait: its message to the daemon has no answer. It is sent at once, unless it
+ * follows another release of the same client within a millisecond. Then it is sent with the next
+ * request, or after some two milliseconds if there is none, by a thread of the library that is
+ * started when it is first needed. A release inside a callback is sent when the callbacks that are
+ * due have run.
  */
 GPUBUF_API struct gpubuf_object *gpubuf_retain(struct gpubuf_object *object);
 GPUBUF_API void gpubuf_release(struct gpubuf_object *object);
@@ -340,56 +344,56 @@ GPUBUF_API void gpubuf_release_many(struct gpubuf_object *const *objects, size_t
  * compiled code that were made for one version work on the next.
  *
  * The versions must have the same layout, each in a segment of its own (`own` of
- * gpubuf_create_options, which bundles of some size have by themselves). It is read-only.
- * A view is for one thread at a time: another one meanwhile gets GPUBUF_E_BUSY. Nothing may read
- * through it while it is switched or parked. On a GPU these functions wait for the streams that
- * they are given, which are all that use the view; without any, for all work of the context. On the
- * host `streams` are not looked at.
+ * gpubuf_create_options; large bundles have one by themselves). A view is read-only, and for one
+ * thread at a time: another one meanwhile gets GPUBUF_E_BUSY. Nothing may read through it while it
+ * is switched or parked. On a GPU these functions wait for the given streams, which are all that
+ * use the view; without any, for all work of the context. On the host `streams` are ignored.
  */
 struct gpubuf_view;
 
-/* Opens a name as gpubuf_open does, and shows it at addresses of its own. The caller ends *view
-   with gpubuf_unfollow. Also GPUBUF_E_UNSUPPORTED: others share its segment, or its memory is of
-   cudaMalloc. */
+/* Opens a name as gpubuf_open does, and shows it at addresses of its own. The caller owns *view and
+   ends it with gpubuf_unfollow. Also GPUBUF_E_UNSUPPORTED: others share its segment, or its memory
+   is of cudaMalloc. */
 GPUBUF_API int gpubuf_follow(struct gpubuf_client *client, const char *name,
                              const struct gpubuf_open_options *options, struct gpubuf_view **view);
 
 /*
- * The object that is shown. It belongs to the view; gpubuf_retain it to have it longer. It, its
- * parts and its memory stay the same through all switches; its version and label are of what is
- * shown, and its label lives until the next switch. Metadata stays that of the first version.
+ * The object that the view shows. It belongs to the view; gpubuf_retain it to keep it longer. It,
+ * its parts and its memory stay the same through all switches. Its version and label are those of
+ * the version shown, and the label lives until the next switch. Metadata stays that of the first
+ * version.
  */
 GPUBUF_API struct gpubuf_object *gpubuf_view_object(const struct gpubuf_view *view);
 
 /*
- * Shows another version of the name: what gpubuf_open would open now. Waits for its content.
- * Returns 1 if it was shown already, else 0. On failure all is as it was. GPUBUF_E_UNSUPPORTED: it
- * has another layout (the message names the first difference), or lies in a shared segment;
- * GPUBUF_E_STALE, _NOT_FOUND: as gpubuf_open; GPUBUF_E_DEVICE: if the driver cannot undo its
- * failure nothing is shown, until gpubuf_resume.
+ * Shows another version of the name, the one that gpubuf_open would open now, once its content is
+ * there. Returns 1 if it was shown already, else 0. On failure nothing changes.
+ * GPUBUF_E_UNSUPPORTED: it has another layout (the message names the first difference), or lies in
+ * a shared segment; GPUBUF_E_STALE, _NOT_FOUND: as gpubuf_open; GPUBUF_E_DEVICE: if the driver
+ * cannot undo its failure nothing is shown, until gpubuf_resume.
  */
 GPUBUF_API int gpubuf_switch(struct gpubuf_view *view, const struct gpubuf_open_options *options,
                              void *const *streams, size_t stream_count);
 
 /*
- * Shows nothing, and keeps the claim: the version may leave its device for a tier, and is not
- * dropped, whatever becomes of its name; but without a name it goes if others lack room while this
- * user is past its quota. The addresses stay reserved. To read there is a fault: on
- * the host SIGSEGV, with an address inside; on a GPU an error that ends the context. Returns 1 if
- * it was parked already, else 0.
+ * Shows nothing, and keeps a lease without the memory. The version may move to a tier, and is not
+ * dropped, even if it loses its name. But without a name it is deleted if others lack room while
+ * this user is past its quota. The addresses stay reserved. Reading there is a fault: on the host
+ * SIGSEGV, with an address inside; on a GPU an error that ends the context. Returns 1 if the view
+ * was parked already, else 0.
  */
 GPUBUF_API int gpubuf_park(struct gpubuf_view *view, void *const *streams, size_t stream_count);
 
-/* Shows again what was parked, at the same addresses; brings it back from a tier if need be, and
-   waits for room at most `wait_ms`. gpubuf_switch does so, too, with what it opens. Returns 1 if
-   the view was not parked, else 0. GPUBUF_E_STALE: the version is gone. */
+/* Shows the parked version again, at the same addresses. Restores it from a tier if need be, and
+   waits at most `wait_ms` for room. gpubuf_switch does so, too, with the version it opens. Returns
+   1 if the view was not parked, else 0. GPUBUF_E_STALE: the version no longer exists. */
 GPUBUF_API int gpubuf_resume(struct gpubuf_view *view, int64_t wait_ms);
 
 /* Whether the view is parked. */
 GPUBUF_API bool gpubuf_is_parked(const struct gpubuf_view *view);
 
-/* Ends a view. Objects that were retained stay, and show what was shown last. NULL is fine. In a
-   child of fork it frees memory and nothing else. */
+/* Ends a view. Retained objects stay, and show the version shown last. NULL is fine. In a child of
+   fork it only frees memory. */
 GPUBUF_API void gpubuf_unfollow(struct gpubuf_view *view);
 
 /* ---- what an object is --------------------------------------------------------------------- */
@@ -427,8 +431,8 @@ GPUBUF_API uint64_t gpubuf_length(const struct gpubuf_object *object);
    the bit of the first element in the mask (the data starts at the first element). 0 for others. */
 GPUBUF_API uint64_t gpubuf_offset(const struct gpubuf_object *object);
 
-/* How many elements are null; -1 if that is not known, as for most slices of columns with nulls. 0
-   for bytes, and for tables. */
+/* The number of null elements; -1 if unknown, as for most slices of columns with nulls; 0 for bytes
+   and tables. */
 GPUBUF_API int64_t gpubuf_null_count(const struct gpubuf_object *object);
 
 /* Arrays: number of axes, extents in elements, strides in bytes. For bytes and columns ndim is 1
@@ -458,7 +462,7 @@ struct gpubuf_memory {
  * apply gpubuf_offset(). For arrays and bytes the data begins at the view's first element and ends
  * with its last; the mask is whole. Returns 1 if the object has no such buffer: then *memory has a
  * NULL pointer and 0 bytes. A buffer of 0 bytes has a pointer that is not NULL. The memory stays
- * mapped as long as the object is held. GPUBUF_E_CLOSED after gpubuf_disconnect.
+ * mapped until the object is released. GPUBUF_E_CLOSED after gpubuf_disconnect.
  */
 GPUBUF_API int gpubuf_memory(const struct gpubuf_object *object, enum gpubuf_which which,
                              struct gpubuf_memory *memory);
@@ -469,9 +473,9 @@ GPUBUF_API bool gpubuf_is_valid(const struct gpubuf_object *object, uint64_t i);
 
 /*
  * The text of element i of a column of strings or binaries: *length bytes without a NUL at the end,
- * which stay there as long as the object is held. Returns NULL, and a *length of 0, for an element
- * that is null. Returns NULL also if there is no such text: for an index past the end, another
- * dtype, an object on a GPU, and offsets that are not within the data. `length` may be NULL.
+ * valid until the object is released. Returns NULL, and a *length of 0, for a null. Returns NULL
+ * also if there is no such text: for an index past the end, another dtype, an object on a GPU, and
+ * offsets that are not within the data. `length` may be NULL.
  */
 GPUBUF_API const char *gpubuf_string_at(const struct gpubuf_object *column, uint64_t i,
                                         uint64_t *length);
@@ -482,13 +486,13 @@ GPUBUF_API const char *gpubuf_string_at(const struct gpubuf_object *column, uint
 GPUBUF_API size_t gpubuf_child_count(const struct gpubuf_object *object);
 
 /*
- * Views are objects of their own, and are released like any other. A view holds the object that it
- * was made from, and costs no message. gpubuf_child() gives child i of a table or nested column,
- * gpubuf_column() the column with a name (GPUBUF_E_NOT_FOUND), gpubuf_slice() the elements
- * [offset, offset + length) of a bytes, array (first axis), column or table (GPUBUF_E_INVALID past
- * the end). A child of a sliced struct or fixed_list column is sliced alike, and so are the indices
- * (child 0) of a dictionary. The child of a list and the values (child 1) of a dictionary are
- * whole, since offsets and indices count from their start.
+ * Parts of an object are objects of their own, and are released like any other. A part keeps the
+ * object that it was made from, and costs no message. gpubuf_child() returns child i of a table or
+ * nested column, gpubuf_column() the column with a name (GPUBUF_E_NOT_FOUND). gpubuf_slice()
+ * returns the elements [offset, offset + length) of a bytes, array (first axis), column or table
+ * (GPUBUF_E_INVALID past the end). A child of a sliced struct or fixed_list column is sliced alike,
+ * and so are the indices (child 0) of a dictionary. The child of a list and the values (child 1) of
+ * a dictionary are whole, since offsets and indices count from their start.
  */
 GPUBUF_API int gpubuf_child(struct gpubuf_object *object, size_t i, struct gpubuf_object **child);
 GPUBUF_API int gpubuf_column(struct gpubuf_object *object, const char *name,
@@ -504,8 +508,8 @@ GPUBUF_API int gpubuf_slice(struct gpubuf_object *object, uint64_t offset, uint6
 GPUBUF_API int gpubuf_select(struct gpubuf_object *table, const char *const *names, size_t count,
                              struct gpubuf_object **view);
 
-/* gpubuf_metadata() gives the value of a key in the metadata of any object but a bundle, or NULL.
-   gpubuf_metadata_at() gives pair i, and returns 1 if i is past the end. */
+/* gpubuf_metadata() returns the value of a key in the metadata of any object but a bundle, or NULL.
+   gpubuf_metadata_at() returns pair i, and 1 if i is past the end. */
 GPUBUF_API const char *gpubuf_metadata(const struct gpubuf_object *object, const char *key);
 GPUBUF_API int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, const char **key,
                                   const char **value);
@@ -539,8 +543,8 @@ GPUBUF_API int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, 
  *     float6_e2m3fn float6_e3m2fn float4_e2m1fn   packed; for arrays only
  */
 
-/* The description of a column. Zero-initialise it. The library only reads it and what it points to;
-   the caller keeps both. */
+/* The description of a column. Zero-initialise it. The library only reads it and the memory it
+   points to; the caller keeps both. */
 struct gpubuf_column_spec {
     const char *name;    /* in a table or struct; NULL elsewhere */
     const char *dtype;   /* "float64", "utf8", "timestamp[us]", "list", … */
@@ -548,7 +552,7 @@ struct gpubuf_column_spec {
     uint64_t offset;     /* in elements; usually 0 */
     int64_t null_count;  /* -1: unknown */
     bool mask;           /* place a validity bitmap */
-    uint64_t data_bytes; /* strings and binaries: bytes of data; others: not looked at */
+    uint64_t data_bytes; /* strings and binaries: bytes of data; others: ignored */
     const struct gpubuf_column_spec *children;
     size_t child_count;
     const char *const *metadata; /* key, value, key, value, …, NULL; or NULL */
@@ -566,9 +570,9 @@ struct gpubuf_layout_spec {
                                          metadata; KIND_ARRAY, KIND_BYTES: its metadata */
 };
 
-/* The fate of an object when memory is short and nobody holds it. DEFAULT: as the daemon was
-   started, which is SPILL unless it is a cache (--evict drop). SPILL: the content moves to a tier;
-   if no tier has room, it stays. DROP: the object is removed. KEEP: it stays where it is. */
+/* The fate of an object when memory is short and nobody has it open. DEFAULT: the daemon's own,
+   SPILL unless it was started as a cache (--evict drop). SPILL: the content moves to a tier, or
+   stays if no tier has room. DROP: the object is removed. KEEP: it stays where it is. */
 enum gpubuf_evict {
     GPUBUF_EVICT_DEFAULT = 0,
     GPUBUF_EVICT_SPILL = 1,
@@ -576,8 +580,8 @@ enum gpubuf_evict {
     GPUBUF_EVICT_KEEP = 3
 };
 
-/* Where an object is known: on this machine only, or on the cluster's other machines, too, by way
-   of gpubufd-peer. The daemon only remembers the scope. */
+/* Where an object is known: on this machine only, or also on the cluster's other machines, through
+   gpubufd-peer. The daemon only records the scope. */
 enum gpubuf_scope { GPUBUF_SCOPE_LOCAL = 0, GPUBUF_SCOPE_CLUSTER = 1 };
 
 struct gpubuf_create_options {
@@ -590,9 +594,9 @@ struct gpubuf_create_options {
     int64_t ttl_ms;     /* time to live: delete it that long after its seal; 0: never */
     enum gpubuf_evict evict;
     int64_t wait_ms;   /* how long to wait for space; 0: not at all */
-    bool final;        /* once it is sealed, the kernel keeps everybody from changing it, its
-                          creator too; host memory only */
-    uint64_t *version; /* gpubuf_put_…: where to write the version that was published; or NULL */
+    bool final;        /* once it is sealed, the kernel keeps everybody from changing it, even its
+                          creator; host memory only */
+    uint64_t *version; /* gpubuf_put_…: receives the published version; or NULL */
     const char *label; /* your label for this version: up to 255 bytes of UTF-8 without
                           control characters; NULL: none */
     unsigned keep;     /* how many older versions of the name can still be opened; 0 to 8. Others
@@ -600,18 +604,18 @@ struct gpubuf_create_options {
     enum gpubuf_scope scope;
     bool own;  /* a segment of its own, so that views can show it; costs up to 2 MiB */
     bool live; /* never sealed: others find, read and may write it at once (see live memory) */
-    const char *note; /* for programs of this user, whom alone it is told: up to 255 bytes of UTF-8;
-                         NULL: none. Of gpubuf_create alone */
+    const char *note; /* only programs of this user see it: up to 255 bytes of UTF-8; NULL: none.
+                         Only in gpubuf_create */
 };
 
 /*
- * Allocates an object, mapped for writing. Fill its buffers (gpubuf_child, gpubuf_memory), then
- * gpubuf_seal it; until then nobody else sees it, and the last release aborts it. Fill all of it:
- * in host memory only masks and the padding behind buffers are zero, on a GPU nothing is, and the
- * rest has whatever older objects of yours left there. GPUBUF_E_EXISTS: the name is taken and
- * `replace` is false; GPUBUF_E_DENIED: taken by another user's object; GPUBUF_E_NO_SPACE;
- * GPUBUF_E_INVALID: the layout is wrong (the message names the member); GPUBUF_E_UNSUPPORTED:
- * `final` on a GPU.
+ * Allocates an object, mapped for writing. The caller owns *object: fill its buffers (gpubuf_child,
+ * gpubuf_memory), then gpubuf_seal it. Until then nobody else sees it, and the last release
+ * discards it. Fill all of it: only masks and the padding behind buffers are zero, and these only
+ * in host memory. The rest contains the bytes of older objects of yours. GPUBUF_E_EXISTS: the name
+ * is taken and `replace` is false; GPUBUF_E_DENIED: taken by another user's object;
+ * GPUBUF_E_NO_SPACE; GPUBUF_E_INVALID: the layout is wrong (the message names the member);
+ * GPUBUF_E_UNSUPPORTED: `final` on a GPU.
  */
 GPUBUF_API int gpubuf_create(struct gpubuf_client *client, const char *name,
                              const struct gpubuf_layout_spec *layout,
@@ -624,19 +628,20 @@ GPUBUF_API int gpubuf_create_async(struct gpubuf_client *client, const char *nam
 
 /*
  * Publishes a created object (not a view of it) under its name. The caller must have finished
- * writing, on the device too. Afterwards the object is a read lease on what was sealed; its
- * memory must not be written. `null_counts`, if not NULL, has one entry for each column of a table
- * (or one for a column); an entry of -1 leaves the count that gpubuf_create was given. Readers
- * believe the counts, and skip the mask of a column with 0 nulls; so for host memory a count that
- * differs from the mask is GPUBUF_E_INVALID. GPUBUF_E_BUSY: sealed already; GPUBUF_E_EXISTS: the
- * name was taken meanwhile. After a failure the object is as before and may be sealed again. Other
- * threads must not ask for the object's null counts while gpubuf_seal runs.
+ * writing, on the device too. Afterwards the object is a read lease on the sealed version; its
+ * memory must not be written. Other threads must not ask for the object's null counts meanwhile.
+ * GPUBUF_E_BUSY: sealed already; GPUBUF_E_EXISTS: the name was taken meanwhile. After a failure the
+ * object is as before and may be sealed again.
  *
- * A program that writes to the sealed object all the same, through this object's pointers, gets
- * SIGSEGV where the library can arrange it: in host memory, in the whole pages that belong to the
- * object alone, if these are 64 KiB or more. It does so for some thousands of objects at a time,
- * since each may cost the process two of its mappings. Elsewhere, and on a GPU (but see
- * gpubuf_protect), the write goes through, and all readers see it.
+ * `null_counts`, if not NULL, has one entry for each column of a table (or one for a column); -1
+ * keeps the count that gpubuf_create was given. Readers believe the counts, and skip the mask of a
+ * column with 0 nulls. So for host memory a count that differs from the mask is GPUBUF_E_INVALID.
+ *
+ * A program that still writes to the sealed object through this object's pointers gets SIGSEGV
+ * where the library can arrange it: in host memory, in whole pages that belong to the object alone,
+ * if these are 64 KiB or more. It does so for some thousands of objects at a time, since each may
+ * cost the process two of its mappings. Elsewhere, and on a GPU (but see gpubuf_protect), the write
+ * succeeds, and all readers see it.
  *
  * Only an object that was created `final` cannot be changed by anybody. Its seal has the kernel
  * protect the memory, and is GPUBUF_E_BUSY while the memory is mapped for writing elsewhere, for
@@ -644,15 +649,15 @@ GPUBUF_API int gpubuf_create_async(struct gpubuf_client *client, const char *nam
  * sealed again, but not written any more.
  *
  * gpubuf_seal_async takes a reference to the object of its own. On success the callback owns that
- * reference and releases it; the caller still has to release its own.
+ * reference and releases it; the caller still releases its own.
  */
 GPUBUF_API int gpubuf_seal(struct gpubuf_object *object, const int64_t *null_counts);
 /*
  * Keeps this process from writing to an object that it created and sealed, until the object is
- * released. No work on the GPU may be writing to it meanwhile. Returns a positive number if the
- * object is protected, and 0 if it cannot be: on a GPU, if it does not fill its segment; on the
- * host, if it is too small. (On the host gpubuf_seal protects it already.) Takes some 100 us on a
- * GPU. GPUBUF_E_INVALID: this client did not create and seal the object.
+ * released. No work on the GPU may be writing to it meanwhile. Takes some 100 us on a GPU. Returns
+ * a positive number if the object is protected, and 0 if it cannot be: on a GPU, if it does not
+ * fill its segment; on the host, if it is too small. (On the host gpubuf_seal protects it already.)
+ * GPUBUF_E_INVALID: this client did not create and seal the object.
  */
 GPUBUF_API int gpubuf_protect(struct gpubuf_object *object);
 /* Sets the label (NULL: unchanged; "": none) and the number of older versions to keep (-1:
@@ -662,21 +667,25 @@ GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *nu
                                  gpubuf_object_cb callback, void *arg, uint64_t *request);
 
 /*
- * The other way to change something: a copy of a sealed object, of any layout, where that lies, to
- * be written, and sealed by gpubuf_seal as the name's next version. It has the old one's layout and
- * metadata, mode, evict, keep, scope, time to live, and `final` and `own`; no label
- * (gpubuf_set_label); and no null counts where there is a mask: give them to gpubuf_seal, or -1.
- * Readers keep the version that they have. The last release without a seal leaves no trace. Whoever
- * seals last wins. `options` name the version; with wait_ms it waits for the object, then for room.
- * Also what slices leave out is copied; an array is in C order. Blocks until all is copied. Errors
- * are those of gpubuf_open and gpubuf_create; GPUBUF_E_DENIED: the mode does not let you replace
- * it; GPUBUF_E_UNSUPPORTED: it is live.
+ * Copies a sealed object, of any layout and on the same device, so that it can be changed: write to
+ * the copy, and gpubuf_seal it as the name's next version. Readers keep the version that they have.
+ * The last release without a seal discards the copy. If several edit a name, the last seal wins.
+ * Blocks until all is copied.
+ *
+ * The copy has the old version's layout and metadata, mode, evict, keep, scope, time to live,
+ * `final` and `own`. It has no label (gpubuf_set_label), and no null counts where there is a mask:
+ * pass them to gpubuf_seal, or -1. Memory that slices leave out is copied, too; an array is in C
+ * order.
+ *
+ * `options` name the version; wait_ms is for the object to exist, then for room. Errors are those
+ * of gpubuf_open and gpubuf_create; GPUBUF_E_DENIED: the mode does not let you replace it;
+ * GPUBUF_E_UNSUPPORTED: it is live.
  */
 GPUBUF_API int gpubuf_edit(struct gpubuf_client *client, const char *name,
                            const struct gpubuf_open_options *options,
                            struct gpubuf_object **object);
 
-/* A stretch of a regular file, and where it goes: bytes from `at` on of an object's buffer. */
+/* A range of a regular file, and its place in a buffer of the object, from byte `at` on. */
 struct gpubuf_file_range {
     int fd; /* open for reading; its position does not matter */
     uint64_t offset, bytes;
@@ -692,12 +701,13 @@ struct gpubuf_fill;
 
 /*
  * Reads files into a buffer of an unsealed object, on the host or on a GPU, and waits until all is
- * there. Several threads read, in the order of the ranges. To a GPU each thread copies from one
- * piece of pinned memory while it reads the next; this memory counts among the 2 GiB that the
- * library pins at most, and up to 256 MiB of it stay pinned for the next copies (where it cannot
- * be pinned, copies are slower: gpubuf_pinned_memory tells). The file is opened once more, to read
- * past the page cache the pieces that are not in it; but not if this process has locks of fcntl(2)
- * on it, which the kernel drops at the first close. `options` may be NULL.
+ * there. Several threads read, in the order of the ranges. `options` may be NULL.
+ *
+ * To a GPU each thread copies from one piece of pinned memory while it reads the next. This memory
+ * counts among the 2 GiB that the library pins at most, and up to 256 MiB of it stay pinned for the
+ * next copies. Where it cannot be pinned, copies are slower (gpubuf_pinned_memory). The file is
+ * opened once more, to read past the page cache the pieces that are not in it; but not if this
+ * process has locks of fcntl(2) on it, which the kernel drops at the first close.
  *
  * GPUBUF_E_INVALID: a file that became shorter or was changed meanwhile (the message names it and
  * the byte), that is no regular file, or a range past the buffer's end; GPUBUF_E_SYSTEM: it could
@@ -710,13 +720,14 @@ GPUBUF_API int gpubuf_fill_file(struct gpubuf_object *object, enum gpubuf_which 
 
 /*
  * As gpubuf_fill_file, without waiting; ranges are copied, and descriptors stay open. The caller
- * ends *fill with gpubuf_fill_end, and neither seals the object nor closes a descriptor before.
- * gpubuf_fill_wait waits for
- * `bytes` bytes from `at` on, which this process may then use. With UINT64_MAX it waits for all,
- * and checks that the files are unchanged. `*done`, if `done` is not NULL, is how many bytes are
- * there in all. Any thread may wait. GPUBUF_E_TIMEOUT: not within timeout_ms (-1: for ever); other
- * errors are those of the reading. gpubuf_fill_end stops the readers, and waits for them. NULL is
- * fine.
+ * owns *fill and ends it with gpubuf_fill_end. Until then it neither seals the object nor closes a
+ * descriptor.
+ *
+ * gpubuf_fill_wait waits for `bytes` bytes from `at` on, which this process may then use. With
+ * UINT64_MAX it waits for all, and checks that the files are unchanged. `*done`, if `done` is not
+ * NULL, is how many bytes are there in all. Any thread may wait. GPUBUF_E_TIMEOUT: not within
+ * timeout_ms (-1: for ever); other errors are those of the reading. gpubuf_fill_end stops the
+ * reading threads, and waits for them. NULL is fine.
  */
 GPUBUF_API int gpubuf_fill_begin(struct gpubuf_object *object, enum gpubuf_which which,
                                  const struct gpubuf_file_range *ranges, size_t count,
@@ -732,8 +743,8 @@ GPUBUF_API void gpubuf_fill_end(struct gpubuf_fill *fill);
  * stream. An array has `shape` in elements and `strides` in bytes. Strides may be negative or 0;
  * NULL means C order; for packed elements the last stride is from byte to byte. The object is in C
  * order. (From a GPU each run of adjacent elements is a copy of its own: make an array of short
- * runs contiguous first.) Errors are those of gpubuf_create and gpubuf_seal; nothing is published
- * on failure.
+ * runs contiguous first.) Errors are those of gpubuf_create and gpubuf_seal; on failure nothing is
+ * published.
  */
 GPUBUF_API int gpubuf_put_bytes(struct gpubuf_client *client, const char *name, const void *data,
                                 uint64_t bytes, const struct gpubuf_create_options *options);
@@ -741,8 +752,8 @@ GPUBUF_API int gpubuf_put_array(struct gpubuf_client *client, const char *name, 
                                 unsigned ndim, const uint64_t *shape, const int64_t *strides,
                                 const void *data, const struct gpubuf_create_options *options);
 
-/* A column in plain arrays in host memory. Zero-initialise it. The library only reads it and what
-   it points to; the caller keeps both. */
+/* A column in plain arrays in host memory. Zero-initialise it. The library only reads it and the
+   memory it points to; the caller keeps both. */
 struct gpubuf_values {
     const char *name;  /* in a table */
     const char *dtype; /* of a fixed width, "bool", "utf8" or "large_utf8" */
@@ -774,39 +785,40 @@ GPUBUF_API int gpubuf_put_column(struct gpubuf_client *client, const char *name,
 /* ---- live memory --------------------------------------------------------------------------- */
 
 /*
- * An object that is created `live` is never sealed: it has its name and a version at once, and its
- * content changes while others read it. It is the daemon's from the beginning, so its creator's end
- * changes nothing. Others open it for reading, and map it read-only, or with `write` for writing,
- * if its mode gives them 4 and 2. A reader sees at once what is written: put into the memory what
- * your readers need to know what is complete.
+ * A live object is never sealed: it has its name and a version at once, and its content changes
+ * while others read it. It outlives its creator. Others open it for reading, and map it read-only,
+ * or with `write` for writing, if its mode gives them 4 and 2. Readers see each write at once: put
+ * into the memory what they need to know what is complete.
  *
- * `exclusive` is the claim of one writer at a time. It waits (wait_ms) until all who write are
- * over, and has a generation, which is one higher each time. A writer is over when it has released
- * the object; or when its connection has ended and its process executes nothing any more. Until
- * then it may still write, also by work that runs on a GPU, so one that is stopped keeps its claim
- * (`gpubufctl why` names it; killing it ends it). Release what you write only when your work on the
- * GPU is done. If a connection breaks, the claim stays this process's, and goes on with the next
- * connection; gpubuf_is_stale tells if it could not. If the daemon has not ended meanwhile somebody
- * else may write then, so on the host a write here is a fault: in the whole pages of the object, or
- * anywhere in its segment if this process writes nothing else there. A child of fork cannot write:
- * it does not have the memory.
+ * With `exclusive` the writer has a claim: it waits (wait_ms) until all other writers have ended,
+ * and its generation is one higher than the last claim's. A writer ends when it releases the
+ * object, or when its connection has ended and its process has exited. Until then it may still
+ * write, also by work on a GPU, so a stopped process keeps its claim (`gpubufctl why` names it;
+ * killing it ends it). Release a live object only when your work on the GPU is done.
  *
- * A live object has no label, no older versions, no aliases, and is not copied to a tier or to
- * other machines. GPUBUF_E_DENIED: the mode does not let you write; GPUBUF_E_UNSUPPORTED: it is not
- * live, or the daemon cannot see this process; GPUBUF_E_BUSY, with wait_ms GPUBUF_E_TIMEOUT:
- * somebody else writes, whom the message names.
+ * If a connection breaks, this process keeps its claim through the next connection. If it could
+ * not, gpubuf_is_stale() is true, and unless the daemon has exited somebody else may write then. So
+ * on the host a write here is a fault: in the whole pages of the object, or anywhere in its segment
+ * if this process writes nothing else there. A child of fork does not have the memory and cannot
+ * write.
+ *
+ * A live object has no label, older versions or aliases, and is not copied to a tier or to other
+ * machines. GPUBUF_E_DENIED: the mode does not let you write; GPUBUF_E_UNSUPPORTED: it is not live,
+ * or the daemon cannot see this process; GPUBUF_E_BUSY, with wait_ms GPUBUF_E_TIMEOUT: another
+ * process writes, which the message names.
  */
 
-/* Whether the object is live; and the generation of the claim, 0 if it is none. */
+/* Whether the object is live; and the generation of this process' claim, 0 if it has none. */
 GPUBUF_API bool gpubuf_is_live(const struct gpubuf_object *object);
 GPUBUF_API uint64_t gpubuf_generation(const struct gpubuf_object *object);
 
 /* ---- streams ------------------------------------------------------------------------------- */
 
 /*
- * Frames under one name: one process writes, up to 64 read the newest frame or each, in place. A
- * stream is a live array whose first axis is its slots. Frames pass between the processes without
- * the daemon, which made the memory, knows who takes part, and clears what the dead held:
+ * A stream passes frames under one name: one process writes, and up to 64 read the newest frame or
+ * each frame, in place. It is a live array whose first axis is its slots. The daemon makes the
+ * memory, knows who takes part, and frees the slots of processes that have exited. Frames pass
+ * without it:
  *
  *     while (gpubuf_stream_next(stream, 0, &frame) == 0) {           (the writer)
  *         fill(frame.pointer);
@@ -817,37 +829,40 @@ GPUBUF_API uint64_t gpubuf_generation(const struct gpubuf_object *object);
  *         gpubuf_stream_done(stream, &frame, NULL);
  *     }
  *
- * A frame that is held does not change until it is given back. The writer goes on: it waits for
- * nobody, unless it says so in gpubuf_stream_next. Slots suffice by what readers ask for: one is
- * written, the newest frames are kept for the reader that may lag most (at least one), readers hold
- * others. A writer that lies harms its readers' content, a reader that lies itself.
+ * A frame does not change while a reader holds it. The writer does not wait for readers, unless it
+ * asks to in gpubuf_stream_next. It always has a slot: readers are admitted only while the slots
+ * suffice for one frame being written, the newest frames kept for the reader that may lag most (at
+ * least one), and those that readers hold. A writer that breaks the rules harms its readers'
+ * content, a reader that does harms itself.
  *
- * A stream is for one thread at a time; several of a client may be used by several threads. A child
- * of fork has none of it. If the daemon dies or is restarted, those that take part go on. Where the
- * next one knows nothing of it, calls are GPUBUF_E_STALE once the connection is made anew: close
- * the stream and open it again.
+ * A stream is for one thread at a time; different threads may use several streams of a client. A
+ * child of fork has none of it. Streams continue when the daemon dies or is restarted. If the next
+ * daemon does not know a stream, calls are GPUBUF_E_STALE after the reconnect: close it and open it
+ * again.
  *
- * On a GPU `work` is a CUstream or cudaStream_t, as elsewhere. publish does not wait for it: the
- * frame is announced at once, and complete when the work that is queued there has run. Likewise
- * done: the writer may have the slot once that work has run. Readers are given a frame when it is
- * complete; with `ahead` at once: then gpubuf_stream_wait lets work begin when the frame is
- * complete, by the GPU alone. With that reader's `hold` at 2 or more, frames overlap.
+ * On a GPU `work` is a CUstream or cudaStream_t, as elsewhere; on the host it is ignored.
  *
- * A writer that is killed does not complete its last frames. A reader is not given them, but with
- * `ahead` it may have some: its work goes on with whatever is in them once the daemon has noticed
- * the writer's end, and gpubuf_stream_read says GPUBUF_E_CANCELED, once, after that work has run.
- * If a writer hangs that work waits for as long, and if writer and daemon are both killed, until
- * another daemon serves. gpubuf_stream_close waits for the GPU's work in any case.
+ * - gpubuf_stream_publish does not wait for it: the frame is announced at once, and complete when
+ *   the work queued there has run.
+ * - gpubuf_stream_done does not wait for it either: the writer may have the slot once that work has
+ *   run.
+ * - A reader gets a frame when it is complete; with `ahead` at once. Then gpubuf_stream_wait has
+ *   its work begin when the frame is complete, by the GPU alone. With a `hold` of 2 or more, frames
+ *   overlap.
+ * - Where the driver (before CUDA 11.7) or the machine cannot do that, the calls wait for the work.
  *
- * Where the driver (before CUDA 11.7) or the machine cannot do that, the calls wait for the work.
- * On the host `work` is not looked at.
+ * A writer that is killed does not complete its last frames. A reader does not get them, but with
+ * `ahead` it may have some already. Once the daemon has noticed the writer's end, the reader's work
+ * runs with whatever is in them. After that work gpubuf_stream_read returns GPUBUF_E_CANCELED,
+ * once. If a writer hangs, that work waits as long; if writer and daemon are both killed, until
+ * another daemon serves. gpubuf_stream_close always waits for the GPU's work.
  */
 struct gpubuf_stream;
 
 struct gpubuf_stream_options {
     size_t size;
-    int64_t wait_ms;    /* create: for a former writer to be over; open: for the stream to exist */
-    const char *device; /* create: as gpubuf_create_options have it, as is `mode` */
+    int64_t wait_ms;    /* create: for a former writer to end; open: for the stream to exist */
+    const char *device; /* create: as in gpubuf_create_options, as is `mode` */
     unsigned mode;
     unsigned slots; /* create: 2 to 128; 0: 8 */
     bool each;      /* open: every frame, in order; else the newest */
@@ -859,7 +874,7 @@ struct gpubuf_stream_options {
 
 struct gpubuf_frame {
     void *pointer;    /* its slot; read-only for readers */
-    uint64_t bytes;   /* of the slot; to publish a shorter frame make it less */
+    uint64_t bytes;   /* of the slot; set it to less to publish a shorter frame */
     uint64_t number;  /* grows; frames of one writer have numbers that follow one another */
     uint64_t time_ns; /* when it was published, by CLOCK_MONOTONIC */
     uint64_t missed;  /* frames between the last one that was read and this one */
@@ -867,46 +882,48 @@ struct gpubuf_frame {
 };
 
 /*
- * Creates the stream `name`, or takes it over if it is there with the same dtype and shape of a
- * frame, and becomes its writer. GPUBUF_E_BUSY, with wait_ms GPUBUF_E_TIMEOUT: somebody else
- * writes; GPUBUF_E_EXISTS: the name has something else; errors of gpubuf_create and gpubuf_open.
- * The stream stays when its writer ends: gpubuf_call's "delete" removes it.
+ * Creates the stream `name` and becomes its writer. If it exists with the same dtype and shape of a
+ * frame, it takes it over. The caller owns *stream and ends it with gpubuf_stream_close; the stream
+ * stays, until gpubuf_call's "delete" removes it. GPUBUF_E_BUSY, with wait_ms GPUBUF_E_TIMEOUT:
+ * another process writes; GPUBUF_E_EXISTS: the name has something else; errors of gpubuf_create and
+ * gpubuf_open.
  */
 GPUBUF_API int gpubuf_stream_create(struct gpubuf_client *client, const char *name,
                                     const char *dtype, unsigned ndim, const uint64_t *shape,
                                     const struct gpubuf_stream_options *options,
                                     struct gpubuf_stream **stream);
-/* Opens a stream for reading. It need not have a writer. GPUBUF_E_BUSY: its slots do not suffice
-   for one more reader; GPUBUF_E_LIMIT: it has 64; GPUBUF_E_UNSUPPORTED: it is no stream. */
+/* Opens a stream for reading. It need not have a writer. The caller owns *stream and ends it with
+   gpubuf_stream_close. GPUBUF_E_BUSY: its slots do not suffice for one more reader; GPUBUF_E_LIMIT:
+   it has 64; GPUBUF_E_UNSUPPORTED: it is no stream. */
 GPUBUF_API int gpubuf_stream_open(struct gpubuf_client *client, const char *name,
                                   const struct gpubuf_stream_options *options,
                                   struct gpubuf_stream **stream);
-/* Ends it, and gives back what it held. NULL is fine. */
+/* Leaves the stream and releases the frames it holds. NULL is fine. */
 GPUBUF_API void gpubuf_stream_close(struct gpubuf_stream *stream);
 /* The array with its slots, which lives as long as the stream. */
 GPUBUF_API struct gpubuf_object *gpubuf_stream_object(const struct gpubuf_stream *stream);
 
 /*
- * A slot to write; asked again before gpubuf_stream_publish it is the same one. With a timeout
- * (-1: for ever) it first waits for readers that want to be waited for. A reader that does not move
- * within it misses frames, and is not waited for again until it moves.
+ * Gets a slot to write; the same one until gpubuf_stream_publish. With a timeout (-1: for ever) it
+ * first waits for readers with `waits`. A reader that does not advance in that time misses frames,
+ * and is not waited for again until it advances.
  */
 GPUBUF_API int gpubuf_stream_next(struct gpubuf_stream *stream, int64_t timeout_ms,
                                   struct gpubuf_frame *frame);
-/* The frame of gpubuf_stream_next is the newest one, and readers that wait are woken. */
+/* Publishes the frame of gpubuf_stream_next as the newest one, and wakes waiting readers. */
 GPUBUF_API int gpubuf_stream_publish(struct gpubuf_stream *stream, const struct gpubuf_frame *frame,
                                      void *work);
 
 /*
- * The newest frame that this reader has not had, or the next one, held until gpubuf_stream_done.
- * Waits up to timeout_ms (-1: for ever; 0: GPUBUF_E_AGAIN): looks for up to 50 us, then sleeps.
- * GPUBUF_E_TIMEOUT; GPUBUF_E_UNAVAILABLE: the writer has ended, and all is read (another one may
- * come: ask again); GPUBUF_E_BUSY: it holds as many frames as it may; GPUBUF_E_CANCELED: see above;
- * GPUBUF_E_PROTOCOL: the writer announces a frame that is not there.
+ * Gets the newest frame that this reader has not had, or with `each` the next one. It is held until
+ * gpubuf_stream_done. Waits up to timeout_ms (-1: for ever; 0: GPUBUF_E_AGAIN): polls for up to 50
+ * us, then sleeps. GPUBUF_E_TIMEOUT; GPUBUF_E_UNAVAILABLE: the writer has ended, and all is read
+ * (another one may come: call again); GPUBUF_E_BUSY: it holds as many frames as it may;
+ * GPUBUF_E_CANCELED: see above; GPUBUF_E_PROTOCOL: the writer announces a frame that is not there.
  */
 GPUBUF_API int gpubuf_stream_read(struct gpubuf_stream *stream, int64_t timeout_ms,
                                   struct gpubuf_frame *frame);
-/* With `ahead`: what is queued on `work` from now on begins when the frame is complete. */
+/* With `ahead`: work queued on `work` from now on begins when the frame is complete. */
 GPUBUF_API int gpubuf_stream_wait(struct gpubuf_stream *stream, const struct gpubuf_frame *frame,
                                   void *work);
 GPUBUF_API int gpubuf_stream_done(struct gpubuf_stream *stream, const struct gpubuf_frame *frame,
@@ -918,13 +935,13 @@ GPUBUF_API int gpubuf_stream_done(struct gpubuf_stream *stream, const struct gpu
  * A bundle is one object that holds many arrays, such as the weights of a model: one version, one
  * lease, all or nothing. Its content is a safetensors file: 8 bytes with the length of the manifest
  * (little-endian), the manifest (JSON: name, dtype, shape and place of each array, and metadata),
- * then the arrays' data. The daemon does not look into the manifest; these functions read it once
- * and check all of it.
+ * then the arrays' data. The daemon does not read the manifest; these functions read it once and
+ * check all of it.
  *
  * A struct gpubuf_bundle never changes, so any thread may use it at any time. Results belong to the
- * bundle and live as long. If it was made from an object, it holds the object, and pointers into
- * the data are into the object's memory. gpubuf_errmsg(NULL) explains the failures of functions
- * that take no client and no object.
+ * bundle and live as long. A bundle that was made from an object keeps it open, and its pointers
+ * are into the object's memory. gpubuf_errmsg(NULL) explains the failures of functions that take no
+ * client and no object.
  */
 struct gpubuf_bundle;
 
@@ -942,8 +959,8 @@ struct gpubuf_tensor {
 /*
  * Reads the manifest of an object of kind bundle. From a GPU it is copied to the host, after a wait
  * for the content (gpubuf_wait_ready). The object may still be unsealed, once its manifest has been
- * written. The caller owns *bundle and ends it with gpubuf_bundle_free; until then the bundle holds
- * a reference to the object. GPUBUF_E_INVALID: not a bundle, or the manifest is wrong (the message
+ * written. The caller owns *bundle and ends it with gpubuf_bundle_free; until then the bundle has a
+ * reference to the object. GPUBUF_E_INVALID: not a bundle, or the manifest is wrong (the message
  * names the tensor and the place); GPUBUF_E_BUSY in a callback; errors of gpubuf_read.
  */
 GPUBUF_API int gpubuf_bundle_open(struct gpubuf_object *object, struct gpubuf_bundle **bundle);
@@ -951,6 +968,7 @@ GPUBUF_API int gpubuf_bundle_open(struct gpubuf_object *object, struct gpubuf_bu
 /*
  * Reads a manifest in host memory. `manifest` points behind the 8 bytes with the manifest's length,
  * which `manifest_bytes` repeats; `bytes` is the length of the whole file. The text is not kept.
+ * The caller ends *bundle with gpubuf_bundle_free.
  */
 GPUBUF_API int gpubuf_bundle_parse(const char *manifest, uint64_t manifest_bytes, uint64_t bytes,
                                    struct gpubuf_bundle **bundle);
@@ -985,9 +1003,9 @@ struct gpubuf_tensor_spec {
 GPUBUF_API int gpubuf_bundle_plan(const struct gpubuf_tensor_spec *tensors, size_t count,
                                   const char *const *metadata, struct gpubuf_bundle **bundle);
 
-/* gpubuf_bundle_layout() gives the layout to create the bundle's object with. gpubuf_bundle_head()
-   gives the first bytes of a planned bundle, up to its data, and their number in *bytes; for a
-   bundle that was not planned, NULL and 0. */
+/* gpubuf_bundle_layout() returns the layout to create the bundle's object with.
+   gpubuf_bundle_head() returns the first bytes of a planned bundle, up to its data, and their
+   number in *bytes; for a bundle that was not planned, NULL and 0. */
 GPUBUF_API void gpubuf_bundle_layout(const struct gpubuf_bundle *bundle,
                                      struct gpubuf_layout_spec *layout);
 GPUBUF_API const void *gpubuf_bundle_head(const struct gpubuf_bundle *bundle, uint64_t *bytes);
@@ -1009,11 +1027,11 @@ GPUBUF_API int gpubuf_bundle_metadata_at(const struct gpubuf_bundle *bundle, siz
                                          const char **key, const char **value);
 
 /*
- * Array i of a bundle that has an object, as an object of its own: a view of kind array (see parts
- * of an object). It outlives the bundle, and the caller releases it. GPUBUF_E_NOT_FOUND past the
- * end; GPUBUF_E_INVALID: the bundle has no object; GPUBUF_E_UNSUPPORTED: packed elements that do
- * not fill whole bytes along the last axis, or an array that is not aligned to its element's size
- * (possible in files that other programs wrote): take a copy of that one.
+ * Returns array i of a bundle that has an object, as an object of its own: a view of kind array
+ * (see parts of an object). It outlives the bundle, and the caller releases it. GPUBUF_E_NOT_FOUND
+ * past the end; GPUBUF_E_INVALID: the bundle has no object; GPUBUF_E_UNSUPPORTED: packed elements
+ * that do not fill whole bytes along the last axis, or an array that is not aligned to its
+ * element's size (possible in files that other programs wrote): copy that one.
  *
  * gpubuf_bundle_copy() copies the array of a sealed bundle on the host, aligned, into memory of
  * this process, which is freed with the last object over it. GPUBUF_E_UNSUPPORTED also: the bundle
@@ -1062,20 +1080,21 @@ struct ArrowArray {
 #endif
 
 /*
- * Whether another user made the object's content, or may still write it. Then bitmaps, offsets and
- * the codes of dictionaries are not to be followed where they lie: gpubuf_export_arrow copies and
- * checks them, and a program of its own has to.
+ * Whether another user made the object's content, or may still write it. Do not follow bitmaps,
+ * offsets and dictionary codes in place then: copy and check them first, as gpubuf_export_arrow
+ * does.
  */
 GPUBUF_API bool gpubuf_is_foreign(const struct gpubuf_object *object);
 
 /*
  * Exports a host column, table (as a struct array with a child for each column), 1-d array or bytes
  * (as uint8) with no copy. The caller releases `schema` and `array` by their own `release`; until
- * then they hold the object. Either may be NULL. Any thread may move and release them, and may move
- * a child away and release it separately. Of a foreign object bitmaps, offsets and codes are copied
- * (if it is not `final`) and checked: GPUBUF_E_INVALID if they lead out of it. Elements are not.
- * GPUBUF_E_UNSUPPORTED: an object on a GPU, an array of several axes or with gaps between elements,
- * or a dtype that Arrow does not have (bool8, bfloat16, floats of 8 bits and fewer, complex).
+ * then they keep the object open. Either may be NULL. Any thread may move and release them, and may
+ * move a child away and release it separately. Of a foreign object bitmaps, offsets and codes are
+ * copied (if it is not `final`) and checked: GPUBUF_E_INVALID if they lead out of it. Elements are
+ * not. GPUBUF_E_UNSUPPORTED: an object on a GPU, an array of several axes or with gaps between
+ * elements, or a dtype that Arrow does not have (bool8, bfloat16, floats of 8 bits and fewer,
+ * complex).
  */
 GPUBUF_API int gpubuf_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
                                    struct ArrowArray *array);
@@ -1094,11 +1113,11 @@ GPUBUF_API int gpubuf_put_arrow(struct gpubuf_client *client, const char *name,
 /* ---- sharing memory of your own ------------------------------------------------------------ */
 
 /*
- * Shares `bytes` bytes of memfd `fd` under a name, with no copy, sealed at once. The daemon keeps a
- * copy of the descriptor; the caller's stays open. The memfd must have F_SEAL_SHRINK, and one of
+ * Shares `bytes` bytes of memfd `fd` under a name, with no copy, sealed at once. The daemon
+ * duplicates the descriptor; the caller's stays open. The memfd must have F_SEAL_SHRINK, and one of
  * huge pages also F_SEAL_WRITE or F_SEAL_FUTURE_WRITE. A memfd with neither of these two loses the
- * write permission of group and others (fchmod), since readers could use it.
- * `layout_json` is a layout whose buffers are {"handle":0,"offset":…,"bytes":…}.
+ * write permission of group and others (fchmod), since readers could use it. `layout_json` is a
+ * layout whose buffers are {"handle":0,"offset":…,"bytes":…}.
  */
 GPUBUF_API int gpubuf_register_memfd(struct gpubuf_client *client, const char *name, int fd,
                                      uint64_t bytes, const char *layout_json,
@@ -1120,12 +1139,12 @@ struct gpubuf_info {
     uint64_t leases;
     bool pinned;
     int64_t ttl_ms;  /* time to live, from gpubuf_create or gpubuf_expire; 0: none */
-    int64_t idle_ms; /* since it was last opened or given back; 0 while held, and in events */
+    int64_t idle_ms; /* since it was last opened or released; 0 while leased, and in events */
     bool final;      /* the kernel lets nobody write its memory any more */
     char label[256]; /* its producer's label for this version; "": none */
     unsigned keep;   /* how many older versions the name keeps while this one is current */
     bool older;      /* not the current version, but can be opened by version or label */
-    bool gone;       /* can no longer be opened; exists only for the sessions that hold it */
+    bool gone;       /* can no longer be opened; exists only for the sessions that have it open */
     enum gpubuf_scope scope;
     char note[256]; /* from gpubuf_create, if the object is this user's; not in events about
                        changes */
@@ -1144,7 +1163,7 @@ GPUBUF_API int gpubuf_list(struct gpubuf_client *client, const char *prefix,
 /*
  * Calls `each`, as gpubuf_list does, for each version of a name: the current one, then the older
  * ones that can be opened, newest first, then those that exist for their readers only (64 in all at
- * most). GPUBUF_E_NOT_FOUND: the name has no version. To be told of new versions, watch the name:
+ * most). GPUBUF_E_NOT_FOUND: the name has no version. To learn of new versions, watch the name:
  * each `sealed` event has version and label.
  */
 GPUBUF_API int gpubuf_versions(struct gpubuf_client *client, const char *name,
@@ -1162,19 +1181,19 @@ GPUBUF_API int gpubuf_unpin(struct gpubuf_client *client, const char *name);
 GPUBUF_API int gpubuf_expire(struct gpubuf_client *client, const char *name, int64_t ttl_ms);
 
 /*
- * Moves an object off its device, to a tier below ("host", "disk"; NULL: the first that there is).
- * The daemon does so by itself when memory is short; call this if you know earlier that the memory
- * will be needed or the object will not. It returns when the content is in the tier. GPUBUF_E_BUSY:
- * a session holds the object; GPUBUF_E_DENIED; GPUBUF_E_NO_SPACE: the tier has no room;
+ * Moves an object off its device, to a tier below ("host", "disk"; NULL: the first that there is),
+ * and returns when the content is there. The daemon does so by itself when memory is short. Call
+ * this if you know earlier that the memory will be needed or the object will not. GPUBUF_E_BUSY: a
+ * session has the object open; GPUBUF_E_DENIED; GPUBUF_E_NO_SPACE: the tier has no room;
  * GPUBUF_E_UNSUPPORTED: there is no such tier, or the memory is its producer's; GPUBUF_E_DEVICE:
  * the content could not be copied.
  */
 GPUBUF_API int gpubuf_spill(struct gpubuf_client *client, const char *name, const char *tier);
 
 /*
- * Brings an object back to its device ahead of an open, which would do the same. Waits at most
- * `wait_ms` for room on the device; the time of the copy does not count. That does not hold the
- * object there: it may be spilled again. Errors are those of gpubuf_open, and GPUBUF_E_NO_SPACE.
+ * Restores an object to its device ahead of an open, which would do the same. It may be spilled
+ * again. Waits at most `wait_ms` for room on the device; the time of the copy does not count.
+ * Errors are those of gpubuf_open, and GPUBUF_E_NO_SPACE.
  */
 GPUBUF_API int gpubuf_restore(struct gpubuf_client *client, const char *name, int64_t wait_ms);
 
@@ -1214,32 +1233,35 @@ GPUBUF_API int gpubuf_alias(struct gpubuf_client *client, const char *name, cons
 /* ---- events -------------------------------------------------------------------------------- */
 
 /*
- * `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", "parked", "resumed"
- * (a session's claim on it sleeps, as gpubuf_park has it, or wakes), "synced" (all
- * objects that existed have been reported; `info` is NULL), "reconnected" or "refused" (both of
- * gpubuf_watch). A later daemon may send other kinds: ignore those that you do not know. Strings
- * live during the call only.
+ * `kind` is one of these; ignore others, which a later daemon may send:
+ *
+ * - "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn";
+ * - "parked", "resumed": a session parks the object, as gpubuf_park does, or resumes it;
+ * - "synced": all objects that existed have been reported; `info` is NULL;
+ * - "reconnected", "refused": see gpubuf_watch.
+ *
+ * Strings live during the call only.
  */
 typedef void (*gpubuf_event_cb)(struct gpubuf_client *client, const char *kind,
                                 const struct gpubuf_info *info, void *arg);
 
 /*
  * Watches names that start with `prefix` (NULL: all). `watch` may be NULL; otherwise *watch is the
- * number to give to gpubuf_unwatch. It is set before the first event, which may come before this
- * function returns. Events come in order, one at a time, in whichever thread dispatches.
+ * number for gpubuf_unwatch. It is set before the first event, which may come before this function
+ * returns. Events come in order, one at a time, in the thread that dispatches.
  *
- * First, every object that exists is reported as "sealed"; "synced" says that these are all.
- * After a reconnect, "reconnected" (`info` is NULL) says that events may be missing; then every
- * object is reported again, up to "synced". If a daemon took over from another, the objects that
- * could not outlive the old daemon come before "synced", as "withdrawn". "refused" (`info` is
- * NULL) says that the daemon did not make the watch anew, past a limit for example: no events
- * follow until the next reconnect, when it is tried again. The watch ends when the connection is
- * lost. No event says so; gpubuf_dispatch and blocking calls return it.
+ * First, every object that exists is reported as "sealed"; "synced" follows the last of them. After
+ * a reconnect, "reconnected" (`info` is NULL) says that events may be missing; then every object is
+ * reported again, up to "synced". If a daemon took over from another, the objects that could not
+ * outlive the old daemon come before "synced", as "withdrawn". "refused" (`info` is NULL) says that
+ * the daemon did not make the watch anew, past a limit for example: no events follow until the next
+ * reconnect, when it is tried again. The watch ends when the connection is lost. No event says so;
+ * gpubuf_dispatch and blocking calls return it.
  */
 GPUBUF_API int gpubuf_watch(struct gpubuf_client *client, const char *prefix,
                             gpubuf_event_cb callback, void *arg, uint64_t *watch);
 
-/* `watch` names the new watch for gpubuf_unwatch; 0 on failure. */
+/* `watch` is the new watch's number for gpubuf_unwatch; 0 on failure. */
 typedef void (*gpubuf_watch_cb)(struct gpubuf_client *client, int status, uint64_t watch,
                                 void *arg);
 
@@ -1270,21 +1292,21 @@ GPUBUF_API int gpubuf_unwatch(struct gpubuf_client *client, uint64_t watch);
 /* ---- providers ----------------------------------------------------------------------------- */
 
 /*
- * A provider makes objects when they are asked for. When a session opens an absent name and waits
+ * A provider makes absent objects that others open. When a session opens an absent name and waits
  * for it (wait_ms of gpubuf_open_options), the daemon asks the provider of the longest prefix of
  * that name: once, however many sessions wait. The provider creates and seals the object, and the
- * opens succeed. Or it declines, and the opens end with its sentence.
+ * opens succeed. Or it declines, and the opens fail with its sentence.
  */
 
 /* Later versions may have more members, at the end: do not copy it by its size. */
 struct gpubuf_wanted {
-    uint64_t request; /* for gpubuf_decline. Never used twice, also not by a later daemon */
-    const char *name; /* lives during the call only; NULL where `ended` */
+    uint64_t request; /* for gpubuf_decline. Never used twice, not even by a later daemon */
+    const char *name; /* lives during the call only; NULL if `ended` */
     uint32_t uid;     /* the user of the session that asked first */
     uint32_t gid;
     bool ended; /* this request is over: nobody waits for the name any more, or another session has
-                   sealed it. With `request` 0: all earlier requests are over, since the client has
-                   reconnected; the daemon asks again for names that are still waited for */
+                   sealed it. With `request` 0 the client has reconnected, and all earlier requests
+                   are over; the daemon asks again for names that sessions still wait for */
 };
 
 typedef void (*gpubuf_wanted_cb)(struct gpubuf_client *client, const struct gpubuf_wanted *wanted,
@@ -1293,11 +1315,11 @@ typedef void (*gpubuf_wanted_cb)(struct gpubuf_client *client, const struct gpub
 /*
  * Registers this client as the provider of names that begin with `prefix` ("": all names), until
  * gpubuf_provide_end or the end of the client. A reconnect registers it again. `callback` runs for
- * each name that is wanted, in whichever thread dispatches: it may use gpubuf_create_async, hand
- * the request to another thread, or decline. It may run before this function returns. Names that
- * are waited for already are asked for at once. The client is not asked for a name that it alone
- * waits for. GPUBUF_E_DENIED: this user may not provide the prefix (gpubufd --provider);
- * GPUBUF_E_EXISTS: the client provides it already; GPUBUF_E_LIMIT.
+ * each wanted name, in the thread that dispatches. It may use gpubuf_create_async, pass the request
+ * to another thread, or decline. It may run before this function returns: it is asked at once for
+ * names that others wait for already, but never for one that only this client waits for.
+ * GPUBUF_E_DENIED: this user may not provide the prefix (gpubufd --provider); GPUBUF_E_EXISTS: the
+ * client provides it already; GPUBUF_E_LIMIT.
  */
 GPUBUF_API int gpubuf_provide(struct gpubuf_client *client, const char *prefix,
                               gpubuf_wanted_cb callback, void *arg);
@@ -1309,16 +1331,16 @@ GPUBUF_API int gpubuf_provide_async(struct gpubuf_client *client, const char *pr
                                     gpubuf_wanted_cb callback, gpubuf_call_cb done, void *arg,
                                     uint64_t *request);
 
-/* Ends the registration of a prefix. Names below it go to another provider, or wait for one. No
-   callback for it begins afterwards, and none is running in another thread when this returns. It
-   waits for no answer and may be called inside callbacks. GPUBUF_E_NOT_FOUND: this client does not
-   provide the prefix. */
+/* Ends the registration of a prefix. The daemon asks another provider for names below it, now or
+   when one comes. No callback for it begins afterwards, and none is running in another thread when
+   this returns. It waits for no answer and may be called inside callbacks. GPUBUF_E_NOT_FOUND: this
+   client does not provide the prefix. */
 GPUBUF_API int gpubuf_provide_end(struct gpubuf_client *client, const char *prefix);
 
 /*
- * Declines a request: the opens that wait for the name end with `error`, GPUBUF_E_NOT_FOUND (0 is
+ * Declines a request: the opens that wait for the name fail with `error`, GPUBUF_E_NOT_FOUND (0 is
  * the same) or GPUBUF_E_UNAVAILABLE, and with `message` (UTF-8, cut after 500 bytes; NULL: none).
- * The next open of the name asks anew. With GPUBUF_E_TIMEOUT the request stays open, and `message`
+ * The next open of the name asks again. With GPUBUF_E_TIMEOUT the request stays open, and `message`
  * is for opens whose time ends before the object is there. `client` is the one that provides. This
  * waits for no answer, and may be called in any thread and inside callbacks. Declining a request
  * that is over does nothing.
@@ -1329,19 +1351,21 @@ GPUBUF_API int gpubuf_decline(struct gpubuf_client *client, uint64_t request, in
 /* ---- GPUs ---------------------------------------------------------------------------------- */
 
 /*
- * An object on a GPU is opened, sliced and released like any other. gpubuf_memory() gives a device
- * pointer, valid in the primary context of that GPU in this process, which the library retains
- * while something is mapped. A reader's mapping is read-only: a kernel that writes there fails in
- * its own process. (A process that also writes to the same segment has a single writable mapping of
- * it, without that protection.) The library never changes the calling thread's current context, and
- * loads the CUDA driver only where a GPU is concerned.
+ * An object on a GPU is opened, sliced and released like any other. gpubuf_memory() returns a
+ * device pointer, valid in the primary context of that GPU in this process, which the library
+ * retains while anything is mapped. A reader's mapping is read-only: a kernel that writes there
+ * fails in its own process. (A process that also writes to the same segment has a single writable
+ * mapping of it, without that protection.) The library never changes the calling thread's current
+ * context, and loads the CUDA driver only when it meets a GPU.
  *
  * A `stream` is a CUstream or cudaStream_t of the object's GPU, in its primary context, as the
- * streams of the CUDA runtime are. NULL means: do it after everything queued on the legacy default
- * stream, and wait until it is done, as cudaMemcpy does. The default streams themselves are
- * GPUBUF_STREAM_LEGACY and GPUBUF_STREAM_PER_THREAD. Your work on an object must be done before the
- * object is sealed or released, unless you pass its stream to gpubuf_seal_on or gpubuf_release_on:
- * the driver takes memory away from under a running kernel, and that ends the whole context.
+ * streams of the CUDA runtime are. With NULL a function runs after everything queued on the legacy
+ * default stream, and waits until it is done, as cudaMemcpy does. The default streams themselves
+ * are GPUBUF_STREAM_LEGACY and GPUBUF_STREAM_PER_THREAD.
+ *
+ * Finish your work on an object before you seal or release it, or pass its stream to gpubuf_seal_on
+ * or gpubuf_release_on. Otherwise the driver takes the memory away from a running kernel, which
+ * ends the whole context.
  *
  * Errors of the driver are GPUBUF_E_DEVICE; the message has the name of the CUDA error and the
  * operation that failed. GPUBUF_E_UNSUPPORTED: no CUDA driver here, the object's GPU is not visible
@@ -1356,10 +1380,10 @@ GPUBUF_API int gpubuf_device_ordinal(const struct gpubuf_object *object);
 
 /*
  * Copy `bytes` bytes between `data` and the object's buffer `which`, from byte `offset` of the
- * memory that gpubuf_memory gives. `data` may be memory of the host or of any GPU; with a stream,
+ * memory that gpubuf_memory returns. `data` may be memory of the host or of any GPU; with a stream,
  * of a GPU that can reach the object's. With a stream the copy is queued, and `data` and the object
- * must stay until it is done. (A copy within host memory is done at once even so.) `read` works on
- * any object and does not wait for its content (gpubuf_wait_ready); `write` works on an unsealed
+ * must stay until it is done. (A copy within host memory is done at once.) gpubuf_read works on any
+ * object and does not wait for its content (gpubuf_wait_ready). gpubuf_write works on an unsealed
  * object (else GPUBUF_E_BUSY). GPUBUF_E_INVALID: past the buffer's end, or no such buffer. After
  * GPUBUF_E_DEVICE the target's content is undefined.
  */
@@ -1369,13 +1393,13 @@ GPUBUF_API int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which whic
                             const void *data, uint64_t bytes, void *stream);
 
 /*
- * Registers the memory of an object on the host with the CUDA driver, so that copies from and to it
- * run at the full speed of the bus, and beside other work. That lasts until the last reference to
- * the object or a view of it is released, and its lease no longer cached; asking again costs
+ * Pins the memory of an object on the host with the CUDA driver, so that copies from and to it run
+ * at the full speed of the bus, and overlap other work. It stays pinned until the last reference to
+ * the object or a view of it is released, and its lease no longer cached. Calling it again costs
  * nothing. The object's whole segment is pinned, once for the process, in some 40 ms for each GiB.
- * The context that is current is used, else that of the first GPU.
- * GPUBUF_E_INVALID: the object is on a GPU; GPUBUF_E_UNSUPPORTED: there is no driver;
- * GPUBUF_E_DEVICE: the driver refuses, as some do for a reader's memory, which is read-only.
+ * It uses the current context, else that of the first GPU. GPUBUF_E_INVALID: the object is on a
+ * GPU; GPUBUF_E_UNSUPPORTED: there is no driver; GPUBUF_E_DEVICE: the driver refuses, as some do
+ * for a reader's memory, which is read-only.
  */
 GPUBUF_API int gpubuf_pin_memory(struct gpubuf_object *object);
 
@@ -1387,39 +1411,38 @@ struct gpubuf_pinned_memory {
     uint64_t refused;     /* buffers so far that could not be pinned, so that copies were slower */
 };
 
-/* Tells how much this process has pinned by the library. The daemon does not know: the memory of
-   objects is their owner's in any case, pinned or not. GPUBUF_E_INVALID. */
+/* Reports how much memory the library has pinned in this process. The daemon does not know it:
+   objects count for their owners, pinned or not. GPUBUF_E_INVALID. */
 GPUBUF_API int gpubuf_pinned_memory(struct gpubuf_pinned_memory *figures);
 
 /*
- * As gpubuf_seal, for a writer with work still queued on `stream`. This function does not wait for
- * the work; readers wait for it on their own streams, on the device (gpubuf_wait_ready). The object
- * is *settled* when the work is done; the library notices that by itself within milliseconds. Until
- * then the object lives only as long as the client's connection. So a program that is about to end
- * calls gpubuf_wait_ready(object, NULL) first. An object whose work fails is never settled. A
- * client has at most 256 objects that are not settled: sealing one more waits for the oldest. NULL
- * stream: as gpubuf_seal. For an object on the host this waits for the stream.
+ * As gpubuf_seal, for a writer with work still queued on `stream`, without waiting for that work.
+ * Readers wait for it on their own streams, on the device (gpubuf_wait_ready). The object is
+ * *settled* when the work is done; the library notices that by itself within milliseconds. Until
+ * then the object lives only as long as the client's connection, so call gpubuf_wait_ready(object,
+ * NULL) before the program exits. An object whose work fails is never settled. A client has at most
+ * 256 objects that are not settled: sealing one more waits for the oldest. NULL stream: as
+ * gpubuf_seal. For an object on the host this waits for the stream.
  */
 GPUBUF_API int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts,
                               void *stream);
 
 /*
- * Makes `stream` (NULL: the calling thread) wait until the object's content is there; gpubuf_open
- * does not wait for it. This costs nothing if the content is there already. If it is not, and
- * another process produces it, the library asks the daemon whether the producer still lives.
+ * Makes `stream` (NULL: the calling thread) wait until the object's content is there, which
+ * gpubuf_open does not. It costs nothing if the content is there already. Otherwise, if another
+ * process produces it, the library asks the daemon whether the producer still lives.
  * GPUBUF_E_STALE: the producer has ended or the name was deleted, and the work was not done within
  * the second after that. A stream that is already waiting when the producer is killed waits for
- * ever: the driver does not tell it. With NULL this is a blocking call (GPUBUF_E_BUSY in a
+ * ever: the driver does not notify it. With NULL this is a blocking call (GPUBUF_E_BUSY in a
  * callback).
  */
 GPUBUF_API int gpubuf_wait_ready(struct gpubuf_object *object, void *stream);
 
 /*
  * As gpubuf_release, for a reader with work still queued on `stream`: the library drops the
- * reference when the work is done, which it notices by itself. A client has at most 256 such
- * releases under way: one more waits for the oldest, and gpubuf_disconnect waits for all. NULL
- * stream: releases at once. For an object on the host this waits for the stream. On failure the
- * caller still has the reference.
+ * reference when the work is done. A client has at most 256 such releases in flight: one more waits
+ * for the oldest, and gpubuf_disconnect waits for all. NULL stream: releases at once. For an object
+ * on the host this waits for the stream. On failure the caller still has the reference.
  */
 GPUBUF_API int gpubuf_release_on(struct gpubuf_object *object, void *stream);
 
@@ -1442,7 +1465,7 @@ GPUBUF_API int gpubuf_register_device(struct gpubuf_client *client, const char *
                                       const void *pointer, uint64_t bytes, const char *layout_json,
                                       const struct gpubuf_create_options *options);
 
-/* A stretch of the caller's device memory. */
+/* A range of the caller's device memory. */
 struct gpubuf_part {
     const void *pointer;
     uint64_t bytes;
@@ -1491,8 +1514,8 @@ struct ArrowDeviceArray {
 /*
  * As gpubuf_export_arrow, for objects on the host and on a GPU: `device_id` is
  * gpubuf_device_ordinal(), and buffers are device pointers (do not follow that of a buffer of 0
- * bytes). sync_event is a CUevent * to wait for, which lives as long as the array; it is NULL if
- * the content is there.
+ * bytes). sync_event is a CUevent * to wait for, which lives as long as the array; NULL if the
+ * content is there.
  */
 GPUBUF_API int gpubuf_export_arrow_device(struct gpubuf_object *object, struct ArrowSchema *schema,
                                           struct ArrowDeviceArray *array);
