@@ -191,7 +191,7 @@ static void open_one(const struct gpubuf_open_options *options)
     if (gpubuf_open(stage.client, "p", options, &object) < 0)
         return;
     const struct gb_client_lease *lease = object->lease;
-    if (lease->told || object->references > 1) { /* what was granted just now is neither */
+    if (lease->reported || object->references > 1) { /* what was granted just now is neither */
         DEMAND(!is_dead() && lease->slot && page[lease->slot - 1] == lease->id);
         DEMAND(strcmp(lease->name, "p") == 0);
         DEMAND(!options || gpubuf_object_version(object) == options->version);
