@@ -65,7 +65,7 @@ static int take_lock(struct gb_listener *listener, struct gb_error *error)
         listener->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (listener->lock_fd < 0)
             return gb_fail_errno(error, "cannot create %s", path);
-        if (!gb_lock_take(listener->lock_fd)) {
+        if (!gb_lock_acquire(listener->lock_fd)) {
             int r = errno == EWOULDBLOCK ? in_use(listener->path, -1, error)
                                          : gb_fail_errno(error, "cannot lock %s", path);
 

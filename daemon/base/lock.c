@@ -28,7 +28,7 @@ static void note_holder(int fd)
         return; /* a daemon can serve while the disk is full */
 }
 
-bool gb_lock_take(int fd)
+bool gb_lock_acquire(int fd)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
     int why = 0;

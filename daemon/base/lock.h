@@ -7,6 +7,6 @@
 
 /* Locks the file and writes our pid into it. False, with errno: EWOULDBLOCK if a living process has
    the lock, or if that of a dead one is still held after some seconds. */
-_Bool gb_lock_take(int fd);
+_Bool gb_lock_acquire(int fd);
 
 #endif

@@ -17,7 +17,7 @@ struct gb_shared_writer {
 };
 
 /* For whatever is shared in this way. */
-static inline void gb_take_shared(bool *taken)
+static inline void gb_acquire_shared(bool *taken)
 {
 #ifdef GB_FAILPOINTS
     assert(!*taken);
@@ -26,9 +26,9 @@ static inline void gb_take_shared(bool *taken)
 }
 
 /* The writer, empty. */
-static inline struct gb_writer *gb_shared_writer_take(struct gb_shared_writer *shared)
+static inline struct gb_writer *gb_shared_writer_acquire(struct gb_shared_writer *shared)
 {
-    gb_take_shared(&shared->taken);
+    gb_acquire_shared(&shared->taken);
     gb_writer_reset(&shared->writer);
     return &shared->writer;
 }

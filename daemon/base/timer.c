@@ -17,7 +17,7 @@ static void put(struct gb_deadlines *deadlines, size_t place, struct gb_deadline
 }
 
 /* Puts a deadline into the heap, from an empty place on: towards the root or away from it. */
-static void settle(struct gb_deadlines *deadlines, size_t place, struct gb_deadline *deadline)
+static void sift(struct gb_deadlines *deadlines, size_t place, struct gb_deadline *deadline)
 {
     struct gb_deadline **heap = deadlines->heap;
 
@@ -67,7 +67,7 @@ bool gb_deadlines_add(struct gb_deadlines *deadlines, struct gb_deadline *deadli
         deadline->place = ++deadlines->count;
     }
     deadline->at = at;
-    settle(deadlines, deadline->place, deadline);
+    sift(deadlines, deadline->place, deadline);
     return true;
 }
 
@@ -81,7 +81,7 @@ void gb_deadlines_remove(struct gb_deadlines *deadlines, struct gb_deadline *dea
     assert(deadlines->heap[place - 1] == deadline);
     last = deadlines->heap[--deadlines->count];
     if (last != deadline)
-        settle(deadlines, place, last);
+        sift(deadlines, place, last);
     deadline->place = 0;
     if (deadlines->capacity > CAPACITY_MIN && deadlines->count < deadlines->capacity / 4)
         set_capacity(deadlines, deadlines->capacity / 2); /* if that fails it stays as it is */

@@ -274,7 +274,8 @@ static CUresult await(const struct gb_cuda *cuda, const struct gb_cuda_lane *lan
     return result == CUDA_ERROR_NOT_READY ? cuda->cuEventSynchronize(lane->done) : result;
 }
 
-int gb_cuda_settle(struct gb_device *gpu, enum gb_direction direction, struct gb_error *error)
+int gb_cuda_finish_copies(struct gb_device *gpu, enum gb_direction direction,
+                          struct gb_error *error)
 {
     struct gb_cuda_copier *copier = copier_of(gpu);
     const struct gb_cuda *cuda = copier->cuda;

@@ -40,7 +40,8 @@ void gb_cuda_copier_forget(struct gb_cuda_copier *copier, int fd);
 int gb_cuda_copy(struct gb_device *gpu, enum gb_direction direction, const struct gb_memory *memory,
                  uint64_t segment_bytes, uint64_t offset, void *own, uint64_t bytes,
                  struct gb_error *error);
-int gb_cuda_settle(struct gb_device *gpu, enum gb_direction direction, struct gb_error *error);
+int gb_cuda_finish_copies(struct gb_device *gpu, enum gb_direction direction,
+                          struct gb_error *error);
 int gb_cuda_pin(struct gb_device *gpu, void *own, uint64_t bytes, struct gb_error *error);
 void gb_cuda_unpin(struct gb_device *gpu, void *own);
 

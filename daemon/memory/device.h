@@ -3,8 +3,8 @@
  * gb_device, with its own budget and its own order of eviction.
  *
  * `create`, `adopt` and `destroy` may block on a driver: where a device has a mover they are called
- * on the mover's thread, one at a time, else on the loop's. `copy` and `settle` are called on the
- * threads of the lanes. All else is the loop's.
+ * on the mover's thread, one at a time, else on the loop's. `copy` and `finish_copies` are called
+ * on the threads of the lanes. All else is the loop's.
  */
 #ifndef GB_DEVICE_H
 #define GB_DEVICE_H
@@ -85,12 +85,13 @@ struct gb_device_ops {
                    struct gb_memory *memory, struct gb_error *error);
 
     /* `copy` begins a copy between a segment, from `offset` on, and the daemon's own memory, and
-       may return before it is done. `settle` waits for all copies that were begun in that
+       may return before it is done. `finish_copies` waits for all copies that were begun in that
        direction. Each direction has a thread of its own, on which these are called. */
     int (*copy)(struct gb_device *device, enum gb_direction direction,
                 const struct gb_memory *memory, uint64_t segment_bytes, uint64_t offset, void *own,
                 uint64_t bytes, struct gb_error *error);
-    int (*settle)(struct gb_device *device, enum gb_direction direction, struct gb_error *error);
+    int (*finish_copies)(struct gb_device *device, enum gb_direction direction,
+                         struct gb_error *error);
     /* Pins memory of the daemon's, so that copies are fast, and unpins it. NULL: needs no pinning.
      */
     int (*pin)(struct gb_device *device, void *own, uint64_t bytes, struct gb_error *error);

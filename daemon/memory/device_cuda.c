@@ -515,7 +515,8 @@ static int cuda_open(const struct gb_device_spec *spec, struct gb_device **devic
         .kind = (kind_name), .numbered = true, .is_meant = (function), .open = cuda_open,          \
         .can_share = cuda_can_share, .create = cuda_create, .adopt = cuda_adopt,                   \
         .destroy = cuda_destroy, .restore = cuda_restore, .copy = gb_cuda_copy,                    \
-        .settle = gb_cuda_settle, .pin = gb_cuda_pin, .unpin = gb_cuda_unpin, .end = cuda_end,     \
+        .finish_copies = gb_cuda_finish_copies, .pin = gb_cuda_pin, .unpin = gb_cuda_unpin,        \
+        .end = cuda_end,                                                                           \
     }
 
 const struct gb_device_ops gb_device_cuda = GPU_OPS("cuda", cuda_is_meant);

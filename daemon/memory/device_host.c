@@ -228,8 +228,8 @@ static int host_copy(struct gb_device *device, enum gb_direction direction,
     return 0;
 }
 
-static int host_settle(struct gb_device *device, enum gb_direction direction,
-                       struct gb_error *error)
+static int host_finish_copies(struct gb_device *device, enum gb_direction direction,
+                              struct gb_error *error)
 {
     return 0;
 }
@@ -285,6 +285,6 @@ const struct gb_device_ops gb_device_host = {
     .destroy = host_destroy,
     .restore = host_restore,
     .copy = host_copy,
-    .settle = host_settle,
+    .finish_copies = host_finish_copies,
     .end = host_end,
 };

@@ -32,7 +32,7 @@ static void run(void *arg)
         struct gb_job *job = take_first(&mover->queue);
 
         if (job) {
-            gb_job_goes_on(job);
+            gb_job_note_progress(job);
             mover->current = job;
             uv_mutex_unlock(&mover->lock);
             job->work(job);
@@ -116,7 +116,7 @@ void gb_mover_submit(struct gb_mover *mover, struct gb_job *job)
     uv_mutex_unlock(&mover->lock);
 }
 
-void gb_job_goes_on(struct gb_job *job)
+void gb_job_note_progress(struct gb_job *job)
 {
     atomic_store_explicit(&job->alive, uv_hrtime(), memory_order_relaxed);
 }

@@ -21,7 +21,7 @@ struct gb_job {
 };
 
 /* Notes that a long job makes progress. The mover's thread calls it. */
-void gb_job_goes_on(struct gb_job *job);
+void gb_job_note_progress(struct gb_job *job);
 
 struct gb_mover;
 

@@ -124,7 +124,7 @@ static int take_directory(struct gb_spill_dir *dir, bool anew, struct gb_error *
         dir->lock_fd = openat(dir->fd, LOCK, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (dir->lock_fd < 0)
         return gb_fail_errno(error, "cannot write in the directory %s", dir->path);
-    if (gb_lock_take(dir->lock_fd))
+    if (gb_lock_acquire(dir->lock_fd))
         return 0;
     if (errno == EWOULDBLOCK)
         return gb_fail(error, GPUBUF_E_BUSY,

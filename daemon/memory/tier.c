@@ -37,37 +37,36 @@ uint64_t gb_tier_occupies(const struct gb_tier *tier, uint64_t bytes)
     return (bytes + GB_ARENA_GRANULE - 1) / GB_ARENA_GRANULE * GB_ARENA_GRANULE;
 }
 
-static struct gb_claim *claim_of(struct gb_link *link, enum gb_tier_kind kind)
+static struct gb_bid *bid_of(struct gb_link *link, enum gb_tier_kind kind)
 {
-    return GB_CONTAINER(link - kind, struct gb_claim, of_tiers[0]);
+    return GB_CONTAINER(link - kind, struct gb_bid, of_tiers[0]);
 }
 
-bool gb_claim_set(struct gb_claim *claim, struct gb_tier *tiers, enum gb_tier_kind from)
+bool gb_bid_set(struct gb_bid *bid, struct gb_tier *tiers, enum gb_tier_kind from)
 {
     bool gave_up = false;
 
     for (enum gb_tier_kind kind = 0; kind < GB_TIERS; kind++) {
-        struct gb_link *link = &claim->of_tiers[kind], *claims = &tiers[kind].claims, *after;
-        bool claims_it = kind >= from;
+        struct gb_link *link = &bid->of_tiers[kind], *bids = &tiers[kind].bids, *after;
+        bool wants_it = kind >= from;
 
-        if (gb_list_linked(link) == claims_it)
+        if (gb_list_linked(link) == wants_it)
             continue;
-        gave_up |= !claims_it;
+        gave_up |= !wants_it;
         gb_list_remove(link);
-        if (!claims_it)
+        if (!wants_it)
             continue;
-        after = gb_list_last(claims);
-        while (after != claims && claim_of(after, kind)->serial > claim->serial)
+        after = gb_list_last(bids);
+        while (after != bids && bid_of(after, kind)->serial > bid->serial)
             after = after->prev;
         gb_list_prepend(after, link);
     }
     return gave_up;
 }
 
-bool gb_tier_claimed(const struct gb_tier *tier, uint64_t serial)
+bool gb_tier_has_older_bid(const struct gb_tier *tier, uint64_t serial)
 {
-    return !gb_list_empty(&tier->claims) &&
-           claim_of(tier->claims.next, tier->kind)->serial < serial;
+    return !gb_list_empty(&tier->bids) && bid_of(tier->bids.next, tier->kind)->serial < serial;
 }
 
 static int find_place(struct gb_copy *copy)

@@ -4,8 +4,8 @@
  * stays good when its storage is restored, and the storage can then leave its device again at once.
  * A copy that is not the only place of its content is clean: freeing it loses nothing.
  *
- * A request that waits for room in a tier has a *claim* on it. Requests are served in the order of
- * their arrival: neither a later request nor background copying takes room from an older claim.
+ * A request that waits for room in a tier has a *bid* for it. Requests are served in the order of
+ * their arrival: neither a later request nor background copying takes room from an older bid.
  *
  * Pure but for the host tier's memory and the removal of files; the loop's. move.h copies, evict.c
  * decides.
@@ -35,7 +35,7 @@ struct gb_tier {
     uint64_t writes, written_bytes, reads, read_bytes, failures; /* so far */
     uint64_t write_us, read_us;                                  /* time that these took */
     struct gb_recency recency; /* of whole copies; a copy is held while it is in use */
-    struct gb_link claims;     /* struct gb_claim, the oldest first */
+    struct gb_link bids;       /* struct gb_bid, the oldest first */
 
     struct gb_pinned *pinned; /* host */
     struct gb_arena *arena;   /* one block: over `pinned`; of the disk's pack */
@@ -70,17 +70,17 @@ struct gb_copy {
 
 #define GB_COPY_UNRECORDED (UINT64_C(1) << 63)
 
-/* The claims of one request. Zeroed but for its serial before its first use. */
-struct gb_claim {
+/* The bids of one request. Zeroed but for its serial before its first use. */
+struct gb_bid {
     struct gb_link of_tiers[GB_TIERS];
     uint64_t serial; /* later requests have greater ones */
 };
 
-/* Claims room in the tier `from` and in those below, where its content goes (GB_TIERS: in none).
-   `tiers` are all of the daemon's. True if a claim was given up. */
-bool gb_claim_set(struct gb_claim *claim, struct gb_tier *tiers, enum gb_tier_kind from);
-/* Whether a request that is older than `serial` claims room in the tier. */
-bool gb_tier_claimed(const struct gb_tier *tier, uint64_t serial);
+/* Bids for room in the tier `from` and in those below, where its content goes (GB_TIERS: in none).
+   `tiers` are all of the daemon's. True if a bid was given up. */
+bool gb_bid_set(struct gb_bid *bid, struct gb_tier *tiers, enum gb_tier_kind from);
+/* Whether a request that is older than `serial` bids for room in the tier. */
+bool gb_tier_has_older_bid(const struct gb_tier *tier, uint64_t serial);
 
 /* "host", "disk": as replies say it. */
 const char *gb_tier_name(enum gb_tier_kind kind);

@@ -200,7 +200,7 @@ static int end_alias(struct gb_call *call, void *state)
         return r;
     if (!is_same(source, aliasing)) {
         r = copy_source(call, source, aliasing);
-        return r < 0 ? r : gb_call_go_on(call, work, end_alias, aliasing);
+        return r < 0 ? r : gb_call_continue(call, work, end_alias, aliasing);
     }
     if (task->r < 0) {
         call->error = task->error;
@@ -223,8 +223,8 @@ static int handle_alias(struct gb_call *call, const void *p)
     if (r < 0)
         return r;
     demand.device = source->storage->device;
-    r = gb_call_spare(call, demand.device,
-                      gb_stake_may_name(source->storage, call->session->user, &call->error));
+    r = gb_call_quota_outcome(
+        call, demand.device, gb_stake_may_name(source->storage, call->session->user, &call->error));
     if (r != 0)
         return r < 0 ? r : gb_call_wait_space(call, &demand, r, 0);
     if (!call->task && source->text_length > GB_TASK_BYTES)
@@ -236,7 +236,7 @@ static int handle_alias(struct gb_call *call, const void *p)
     if (r < 0)
         return r;
     if (call->task)
-        return gb_call_go_on(call, work, end_alias, aliasing);
+        return gb_call_continue(call, work, end_alias, aliasing);
     r = narrow(params, aliasing, call->pool, call->layout, &call->error);
     return r < 0 ? r : finish(call, params, source, mode, aliasing);
 }

@@ -84,7 +84,7 @@ static int make_created(struct gb_call *call, struct gb_object *object,
         return r;
     }
     if (params->live)
-        gb_session_hold_back(call->session); /* until the manager has what a successor needs */
+        gb_session_delay_output(call->session); /* until the manager has what a successor needs */
     return gb_call_grant(call, lease, params->brief, &segments);
 }
 

@@ -249,14 +249,14 @@ static int greet(struct gb_call *call, const struct hello_params *params, struct
     return 0;
 }
 
-/* Gives the session a page for leases that it keeps. Without one it keeps none, and is slower. */
+/* Gives the session a page for leases that it caches. Without one it caches none, and is slower. */
 static void give_page(struct gb_call *call)
 {
     struct gb_holder *holder = &call->session->holder;
     int fd, pulse;
 
     if (holder->page || !call->id.text ||
-        gb_user_may_take(call->session->user, GB_STOCK_OPEN, 2, NULL) < 0)
+        gb_user_may_charge(call->session->user, GB_STOCK_OPEN, 2, NULL) < 0)
         return;
     pulse = fcntl(call->server->pulse.fd, F_DUPFD_CLOEXEC, 3);
     if (pulse < 0 || gb_page_new(&holder->page, &fd, NULL) < 0) {

@@ -56,8 +56,8 @@ static int add_page(struct gb_call *call, int fd, bool write)
     char path[48];
     int copy;
 
-    if (gb_user_may_take(call->session->user, GB_STOCK_OPEN, call->reply_fd_count + 1,
-                         &call->error) < 0)
+    if (gb_user_may_charge(call->session->user, GB_STOCK_OPEN, call->reply_fd_count + 1,
+                           &call->error) < 0)
         return call->error.code;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     copy = write ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -168,20 +168,20 @@ static bool write_list(struct gb_call *call, struct listing *listing, uint64_t u
     return true;
 }
 
-static int go_on(struct gb_call *call, void *state)
+static int write_more(struct gb_call *call, void *state)
 {
     uint64_t until = uv_hrtime() + call->server->turns.slice_ns / 2;
     struct listing *listing = state;
 
     if (!listing->mapped) {
         if (!write_list(call, listing, until))
-            return gb_call_go_on(call, NULL, go_on, listing);
+            return gb_call_continue(call, NULL, write_more, listing);
         GB_WRITE_LITERAL(call->writer, "],\"mapped\":[");
         listing->mapped = true;
         begin_sessions(call, listing);
     }
     if (!write_list(call, listing, until))
-        return gb_call_go_on(call, NULL, go_on, listing);
+        return gb_call_continue(call, NULL, write_more, listing);
     gb_write_text(call->writer, listing->truncated ? "],\"truncated\":true}" : "]}");
     return GB_DONE;
 }
@@ -193,11 +193,11 @@ static int begin_listing(struct gb_call *call, void *state)
     GB_LIST_EACH(&call->server->walks, struct gb_walk, walk, of_walks)
         walkers++;
     if (walkers >= WALKERS_LIMIT) /* tries again in the next turn */
-        return gb_call_go_on(call, NULL, begin_listing, state);
+        return gb_call_continue(call, NULL, begin_listing, state);
     gb_call_begin_result(call);
     GB_WRITE_LITERAL(call->writer, "{\"leases\":[");
     begin_sessions(call, state);
-    return go_on(call, state);
+    return write_more(call, state);
 }
 
 static int handle_leases(struct gb_call *call, const void *params)

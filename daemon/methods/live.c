@@ -94,7 +94,8 @@ int gb_live_open(struct gb_call *call, struct gb_object *object, bool exclusive,
     r = gb_live_may_write(call, object);
     if (r < 0)
         return r;
-    gb_sessions_give_back(call->server, UINT64_MAX); /* sessions that have ended write no more */
+    /* Sessions that have ended write no more. */
+    gb_sessions_release_leases(call->server, UINT64_MAX);
     gb_orphan_writers_end_exited(registry);
     blocked = exclusive ? object->live.writers > 0 : object->live.claimed;
     before = gb_wait_to_write_before(call->server, object->storage, call->wait, exclusive);

@@ -92,7 +92,7 @@ static void read_message(struct gb_message *message, const char *line, size_t le
 /* Whether parts of the task are done, so that it does not begin with the handler. */
 static bool is_begun(const struct gb_task *task)
 {
-    return task && task->go_on;
+    return task && task->next_step;
 }
 
 /* Calls the method's handler: an outcome, or a negative code with call->error set. */
@@ -113,7 +113,7 @@ static int handle(struct gb_call *call)
 }
 
 /* Counts the request as answered, with how long it took. */
-static void note(struct gb_call *call, int r)
+static void count_answer(struct gb_call *call, int r)
 {
     struct gb_metrics *metrics = &call->server->metrics;
     size_t index = call->method ? call->index : METHOD_COUNT;
@@ -131,7 +131,7 @@ static void note(struct gb_call *call, int r)
 /* Sends the result or the error; a notification gets neither. */
 static void answer(struct gb_call *call, int r)
 {
-    note(call, r);
+    count_answer(call, r);
     if (r < 0) {
         if (call->error.code == GPUBUF_E_INTERNAL || call->error.code == GPUBUF_E_DEVICE)
             gb_log_limited(GB_LOG_ERROR, call->session->user->uid, "request failed",
@@ -145,7 +145,7 @@ static void answer(struct gb_call *call, int r)
     } else if (call->id.text) {
         gb_rpc_end(call->writer);
         if (call->method->flags & GB_METHOD_KEEPS)
-            gb_session_hold_back(call->session);
+            gb_session_delay_output(call->session);
     } else {
         close_reply_fds(call);
         return;
@@ -159,14 +159,14 @@ static void answer(struct gb_call *call, int r)
 static int run(struct gb_call *call)
 {
     struct gb_task *task = call->task;
-    bool goes_on = is_begun(task) && !call->wait;
+    bool continues = is_begun(task) && !call->wait;
     int r;
 
-    if (goes_on && task->answer.capacity > 0)
+    if (continues && task->answer.capacity > 0)
         call->writer = &task->answer;
     else
         gb_writer_reset(call->writer);
-    r = goes_on ? task->go_on(call, task->state) : handle(call);
+    r = continues ? task->next_step(call, task->state) : handle(call);
     if (r == GB_WAITS || r == GB_GOES_ON)
         return r;
     answer(call, r);
@@ -180,7 +180,7 @@ static void call_init(struct gb_call *call, struct gb_session *session,
 {
     struct gb_server *server = session->server;
 
-    gb_workspace_take(&server->workspace);
+    gb_workspace_acquire(&server->workspace);
     memset(call, 0, offsetof(struct gb_call, error));
     call->server = server;
     call->session = session;
@@ -285,7 +285,8 @@ static bool has_settled(struct gb_server *server, const struct gb_message *messa
 {
     return message->r < 0 || (message->method->flags & GB_METHOD_APART) ||
            gb_list_empty(&server->turns.leaving) ||
-           (!is_task && gb_sessions_give_back(server, uv_hrtime() + server->turns.slice_ns / 2));
+           (!is_task &&
+            gb_sessions_release_leases(server, uv_hrtime() + server->turns.slice_ns / 2));
 }
 
 static int serve(const struct gb_entry *entry)
@@ -301,7 +302,7 @@ static int serve(const struct gb_entry *entry)
     int fds[GB_LIMIT(fds)], r = GB_GOES_ON;
 
     if (wait)
-        gb_sessions_give_back(server, UINT64_MAX);
+        gb_sessions_release_leases(server, UINT64_MAX);
     else if (length > GB_TASK_BYTES)
         return gb_task_read(session, line, length);
     if (!task) {
@@ -335,11 +336,11 @@ const struct gb_service gb_methods = {
     .param = param_name,
     .serve = serve,
     .read = read_message,
-    .go_on = gb_tasks_run,
+    .run_tasks = gb_tasks_run,
     .end_tasks = gb_tasks_end_session,
     .end_task = gb_task_free,
     .event = gb_watches_event,
-    .tell = gb_watches_tell,
-    .tell_more = gb_watches_pump,
+    .send_news = gb_watches_send_news,
+    .send_existing = gb_watches_pump,
     .end_watches = gb_watches_end_session,
 };

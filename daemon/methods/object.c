@@ -180,8 +180,8 @@ static int end_creation(struct gb_call *call, void *state)
     return make(call, creation, storage, &task->unsealed);
 }
 
-static int go_on(struct gb_call *call, const struct gb_creation *creation,
-                 struct gb_unsealed **unsealed)
+static int finish_layout(struct gb_call *call, const struct gb_creation *creation,
+                         struct gb_unsealed **unsealed)
 {
     struct gb_storage *storage = creation->demand.placing.storage;
     struct gb_creation *kept;
@@ -196,7 +196,7 @@ static int go_on(struct gb_call *call, const struct gb_creation *creation,
     if (!kept)
         return gb_call_no_memory(call);
     *kept = *creation;
-    return gb_call_go_on(call, write_layout, end_creation, kept);
+    return gb_call_continue(call, write_layout, end_creation, kept);
 }
 
 int gb_creation_end(struct gb_call *call, const struct gb_creation *creation, int placed,
@@ -206,7 +206,7 @@ int gb_creation_end(struct gb_call *call, const struct gb_creation *creation, in
     int r = placed;
 
     if (r == 0)
-        r = go_on(call, creation, &unsealed);
+        r = finish_layout(call, creation, &unsealed);
     else if (r > 0)
         r = gb_call_wait_space(call, &creation->demand, r, params->wait_ms);
     if (!call->task)

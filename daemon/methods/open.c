@@ -1,4 +1,4 @@
-/* open, keep and release: sessions get read leases, keep them idle, and end them. */
+/* open, cache and release: sessions get read leases, cache them, and end them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +82,7 @@ static void tell_resumed(struct gb_call *call, uint64_t id, struct gb_object *ob
     struct gb_lease *lease;
 
     if (id && object->named && gb_call_lease(call, id, &lease) == 0 && lease->parked_ms)
-        gb_registry_tell(&call->server->registry, GB_EVENT_RESUMED, object);
+        gb_registry_announce(&call->server->registry, GB_EVENT_RESUMED, object);
 }
 
 /* For a view, which maps the segment as a whole: the content stays in a segment of its own when it

@@ -36,8 +36,8 @@ static int note_segment(struct gb_call *call, struct gb_segments *segments,
     bool by_fd = segment->memory.kind != GB_HANDLE_CUDA_IPC;
     int fd;
 
-    if (by_fd && gb_user_may_take(call->session->user, GB_STOCK_OPEN, call->reply_fd_count + 1,
-                                  &call->error) < 0)
+    if (by_fd && gb_user_may_charge(call->session->user, GB_STOCK_OPEN, call->reply_fd_count + 1,
+                                    &call->error) < 0)
         return call->error.code;
     fd = by_fd ? segment_fd(segment, access) : -1;
     if (by_fd && fd < 0)

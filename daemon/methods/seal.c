@@ -267,7 +267,7 @@ static int seal_with_counts(struct gb_call *call, const struct seal_params *para
     if (call->task) {
         call->task->unsealed = lease->unsealed; /* the worker's, even if the session ends */
         lease->unsealed = NULL;
-        return gb_call_go_on(call, work, end_seal, lease);
+        return gb_call_continue(call, work, end_seal, lease);
     }
     if (lease->object->text_length > GB_TASK_BYTES)
         return gb_call_as_task(call);

@@ -28,7 +28,7 @@ void gb_call_demand(struct gb_call *call, struct gb_demand *demand)
     demand->keeps = call->server->state.grace.count > 0;
     demand->last = is_in_vain(call);
     demand->left = &call->left;
-    demand->look = GB_LOOK_NOTHING;
+    demand->forecast = GB_FORECAST_NOTHING;
     demand->room = GB_STAYS;
     demand->full_tier = GB_TIERS;
 }
@@ -58,7 +58,7 @@ static bool must_queue(struct gb_call *call, struct gb_demand *demand)
     bool in_turn = queued && !(queued->need > 0 && queued->arriving), arriving;
 
     if (in_turn || demand->placing.count > 0 || demand->need == 0 ||
-        gb_queue_lets_pass(demand->queue, queued, demand->need, &arriving))
+        gb_queue_may_overtake(demand->queue, queued, demand->need, &arriving))
         return false;
     demand->placing.shortfall = demand->need;
     demand->room = arriving ? GB_LEAVES : GB_STAYS;
@@ -66,7 +66,7 @@ static bool must_queue(struct gb_call *call, struct gb_demand *demand)
     return true;
 }
 
-int gb_call_spare(struct gb_call *call, struct gb_device *device, int r)
+int gb_call_quota_outcome(struct gb_call *call, struct gb_device *device, int r)
 {
     if (r != GPUBUF_E_LIMIT || !call->error.limit || strcmp(call->error.limit, "user_bytes") != 0)
         return r;
@@ -118,7 +118,7 @@ int gb_call_place(struct gb_call *call, struct gb_demand *demand)
         gb_call_no_space(call, demand, "");
     if (r == GB_PLACE_OK && !back && placing->count == 0)
         gb_queue_note_passing(demand->queue, demand->queued, placing->storage);
-    return gb_call_spare(call, demand->device, r);
+    return gb_call_quota_outcome(call, demand->device, r);
 }
 
 /* ---- waiting ---- */
@@ -255,7 +255,7 @@ static uint64_t waits_until(const struct gb_call *call, const struct gb_demand *
         until = later(until, demand->last ? 0 : gb_now_ms() + PATIENCE_MS);
     else if (trusts)
         until = trusts;
-    else if (demand->look == GB_LOOK_MAPPED)
+    else if (demand->forecast == GB_FORECAST_MAPPED)
         until = later(until, since_of(call) + GB_UNMAP_GRACE_MS);
     return state->grace.bytes[demand->device->index] > 0
                ? later(until, state->grace_until + GB_UNMAP_GRACE_MS)
@@ -361,7 +361,7 @@ static int begin_restore(struct gb_call *call, struct gb_storage *storage, uint6
     struct gb_demand demand = {.placing = {.storage = storage, .bytes = storage->size}};
     int r = gb_call_check_lost(call, storage->device);
 
-    gb_sessions_give_back(call->server, UINT64_MAX); /* there may be room */
+    gb_sessions_release_leases(call->server, UINT64_MAX); /* there may be room */
     if (r == 0)
         r = gb_call_move_failure(call, storage);
     if (r == 0)

@@ -18,7 +18,7 @@ int gb_call_no_space(struct gb_call *call, const struct gb_demand *demand, const
 /* To be called with the result `r` of a check of the user's quota, as that does. Returns it; or
    GB_PLACE_QUOTA if it was a refusal, and the user merely keeps leases on versions without a name,
    which are recalled then. */
-int gb_call_spare(struct gb_call *call, struct gb_device *device, int r);
+int gb_call_quota_outcome(struct gb_call *call, struct gb_device *device, int r);
 
 /* To be called if that gave another enum gb_place than OK: waits for space, for FULL until
    `wait_ms` have passed since the first try. GB_WAITS; or the error no_space or timeout. */

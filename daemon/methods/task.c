@@ -191,7 +191,7 @@ int gb_task_read(struct gb_session *session, const char *line, size_t length)
 
 /* ---- going on ---- */
 
-static void go_on(struct gb_task *task)
+static void run(struct gb_task *task)
 {
     struct gb_session *session = task->session;
     bool holds = session->task == task;
@@ -220,7 +220,7 @@ void gb_tasks_run(struct gb_server *server, uint64_t until)
         if (gb_list_empty(&turn))
             return;
         gb_list_remove(&task->ready);
-        go_on(task);
+        run(task);
     } while (uv_hrtime() < until);
     gb_list_move(&turn, &server->turns.tasks);
 }
@@ -240,8 +240,8 @@ int gb_call_as_task(struct gb_call *call)
     return GB_GOES_ON;
 }
 
-int gb_call_go_on(struct gb_call *call, void (*work_)(struct gb_task *task),
-                  int (*go_on_)(struct gb_call *call, void *state), void *state)
+int gb_call_continue(struct gb_call *call, void (*work_)(struct gb_task *task),
+                     int (*next_step)(struct gb_call *call, void *state), void *state)
 {
     struct gb_task *task = call->task;
 
@@ -254,7 +254,7 @@ int gb_call_go_on(struct gb_call *call, void (*work_)(struct gb_task *task),
         *call->writer = none;
     }
     task->work = work_;
-    task->go_on = go_on_;
+    task->next_step = next_step;
     task->state = state;
     submit(task);
     return GB_GOES_ON;

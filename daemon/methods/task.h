@@ -37,9 +37,9 @@ struct gb_task {
     struct gb_writer answer; /* the part of the answer that is written */
     struct gb_walk walks[2]; /* for an answer that is written in slices */
 
-    void (*work)(struct gb_task *task);              /* on the worker's thread; NULL: nothing */
-    int (*go_on)(struct gb_call *call, void *state); /* the next part; NULL: the handler */
-    void *state;                                     /* in the pool */
+    void (*work)(struct gb_task *task);                  /* on the worker's thread; NULL: nothing */
+    int (*next_step)(struct gb_call *call, void *state); /* the next part; NULL: the handler */
+    void *state;                                         /* in the pool */
 
     /* The state of a method that makes an object. */
     struct gb_unsealed *unsealed; /* the layout; owned */
@@ -73,10 +73,10 @@ void gb_task_make_room(struct gb_task *task);
 /* For a handler that finds that its request takes long, and has changed nothing yet: makes a task
    of the request, for which the handler is called again. The handler returns the result. */
 int gb_call_as_task(struct gb_call *call);
-/* For the handler of a task: the worker does `work` (NULL: nothing), and in a later turn `go_on` is
-   called, which answers like a handler. `state` lies in the task's pool. The handler returns the
-   result. */
-int gb_call_go_on(struct gb_call *call, void (*work)(struct gb_task *task),
-                  int (*go_on)(struct gb_call *call, void *state), void *state);
+/* For the handler of a task: the worker does `work` (NULL: nothing), and in a later turn
+   `next_step` is called, which answers like a handler. `state` lies in the task's pool. The handler
+   returns the result. */
+int gb_call_continue(struct gb_call *call, void (*work)(struct gb_task *task),
+                     int (*next_step)(struct gb_call *call, void *state), void *state);
 
 #endif

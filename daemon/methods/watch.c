@@ -32,7 +32,7 @@ struct gb_news {
 struct gb_watch {
     struct gb_link of_session;
     struct gb_session *session;
-    uint64_t id, since; /* since: it is told of no event up to that one */
+    uint64_t id, after; /* after: it is sent no event up to that one */
     unsigned kinds;     /* bits by kind */
     bool placements;    /* events have placements, too */
     /* Until it is synced, it has been told of existing names up to and including `cursor`. Later
@@ -165,7 +165,7 @@ static void end_late(struct gb_server *server, uint64_t seq, const char *why)
 /* ---- telling ---- */
 
 /* Whether the watch has been told of the name, in the order of the index of names. */
-static bool told(const struct gb_watch *watch, const char *name, size_t name_length)
+static bool has_sent_name(const struct gb_watch *watch, const char *name, size_t name_length)
 {
     size_t length = watch->cursor_length < name_length ? watch->cursor_length : name_length;
     int order = memcmp(name, watch->cursor, length);
@@ -181,7 +181,7 @@ static bool wants_name(const struct gb_watch *watch, unsigned kind, const char *
 
 static struct gb_writer *begin_event(const struct gb_watch *watch, unsigned kind, uint64_t seq)
 {
-    struct gb_writer *writer = gb_shared_writer_take(&watch->session->server->notices);
+    struct gb_writer *writer = gb_shared_writer_acquire(&watch->session->server->notices);
 
     gb_rpc_begin_notification(writer, "event", 0);
     GB_WRITE_UINT(writer, "{\"watch\":", watch->id);
@@ -241,9 +241,9 @@ static void tell_session(struct gb_session *session, uint64_t until)
             GB_CONTAINER(session->watching.told->of_all.next, struct gb_news, of_all);
 
         GB_LIST_EACH(&session->watching.watches, struct gb_watch, watch, of_session) {
-            if (news->seq > watch->since &&
+            if (news->seq > watch->after &&
                 wants_name(watch, news->kind, news->text, news->name_length) &&
-                told(watch, news->text, news->name_length) &&
+                has_sent_name(watch, news->text, news->name_length) &&
                 gb_session_may_read_of(session, news->uid, news->gid, news->mode))
                 tell_watch(watch, news);
         }
@@ -254,7 +254,7 @@ static void tell_session(struct gb_session *session, uint64_t until)
         enlist(session, session->watching.told->of_all.next != end);
 }
 
-void gb_watches_tell(struct gb_served *user, uint64_t until)
+void gb_watches_send_news(struct gb_served *user, uint64_t until)
 {
     do
         tell_session(GB_CONTAINER(user->untold.next, struct gb_session, watching.of_user), until);
@@ -264,7 +264,7 @@ void gb_watches_tell(struct gb_served *user, uint64_t until)
 /* Notes what happened, and ends sessions that are too far behind. */
 static void note_news(struct gb_server *server, enum gb_event event, const struct gb_object *object)
 {
-    struct gb_writer *writer = gb_shared_writer_take(&server->watches.text);
+    struct gb_writer *writer = gb_shared_writer_acquire(&server->watches.text);
     size_t placements = write_text(writer, object, 0); /* many are told */
     struct gb_news *news =
         writer->failed ? NULL : add_news(server, object->name_length + writer->length);
@@ -342,7 +342,7 @@ static bool tell_withdrawn(struct gb_watch *watch, uint64_t until)
 static void tell_of(struct gb_watch *watch, const struct gb_object *object)
 {
     struct gb_server *server = watch->session->server;
-    struct gb_writer *text = gb_shared_writer_take(&server->watches.text);
+    struct gb_writer *text = gb_shared_writer_acquire(&server->watches.text);
     size_t placements = write_text(text, object, gb_object_note_for(object, watch->session->user));
     struct gb_writer *writer = begin_event(watch, GB_EVENT_SEALED, server->seq);
 
@@ -466,7 +466,7 @@ static int handle_watch(struct gb_call *call, const void *p)
     }
     watch->session = session;
     watch->id = server->watches.next++;
-    watch->since = server->seq;
+    watch->after = server->seq;
     watch->kinds = params->kinds.text ? bits : (1u << KIND_COUNT) - 1;
     watch->synced = (call->message->present & HAS_EXISTING) && !params->existing;
     watch->placements = params->placements;

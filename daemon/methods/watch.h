@@ -11,7 +11,7 @@
 
 /* The functions of struct gb_service. */
 void gb_watches_event(struct gb_server *server, enum gb_event event, struct gb_object *object);
-void gb_watches_tell(struct gb_served *user, uint64_t until);
+void gb_watches_send_news(struct gb_served *user, uint64_t until);
 void gb_watches_pump(struct gb_session *session);
 void gb_watches_end_session(struct gb_session *session);
 

@@ -141,7 +141,7 @@ void gb_lease_sealed(struct gb_registry *registry, struct gb_lease *lease)
     count(registry, lease, 1);
 }
 
-void gb_object_outdate(struct gb_object *object)
+void gb_object_clear_slots(struct gb_object *object)
 {
     GB_LIST_EACH(&object->leases, struct gb_lease, lease, of_object) {
         if (!lease->slot)
@@ -150,7 +150,7 @@ void gb_object_outdate(struct gb_object *object)
     }
 }
 
-/* ---- leases that are kept ---- */
+/* ---- leases that are cached ---- */
 
 static void send_recall(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
 {
@@ -217,8 +217,8 @@ static struct gb_lease *gives_way(struct gb_object *object, struct gb_user *user
     return most->slots >= user->slots + 2 ? oldest : NULL;
 }
 
-/* The lease cannot be kept any more: if it is idle it counts as in use, and its holder is asked for
-   it. */
+/* The lease cannot be cached any more: if it is idle it counts as in use, and its holder is asked
+   for it. */
 static void lose_slot(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
 {
     struct gb_object *object = lease->object;
@@ -273,7 +273,7 @@ void gb_lease_slot(struct gb_registry *registry, struct gb_lease *lease, uint64_
         return;
     if (object->slots == GB_OBJECT_SLOTS && !(other = gives_way(object, holder->user)))
         return;
-    lease->slot = gb_page_take(holder->page, lease->id);
+    lease->slot = gb_page_fill_slot(holder->page, lease->id);
     if (!lease->slot)
         return;
     object->slots++;
@@ -344,10 +344,10 @@ bool gb_user_recall(struct gb_registry *registry, const struct gb_user *user,
 
 /* Asks for a user's leases on a storage, once; if its time is over, its sessions that have them are
    overdue. */
-static void press_stake(struct gb_registry *registry, struct gb_stake *stake, uint64_t now_ms,
-                        unsigned *looked)
+static void ask_stake_back(struct gb_registry *registry, struct gb_stake *stake, uint64_t now_ms,
+                           unsigned *looked)
 {
-    uint64_t since = stake->user->pressed_ms[stake->storage->device->index];
+    uint64_t since = stake->user->asked_back_ms[stake->storage->device->index];
     bool over = now_ms - since >= registry->store->unmap_ms;
     struct gb_lease *left = NULL;
 
@@ -365,10 +365,10 @@ static void press_stake(struct gb_registry *registry, struct gb_stake *stake, ui
         registry->overdue(registry->recall_arg, left);
 }
 
-static void press(struct gb_registry *registry, struct gb_user *user, struct gb_device *device,
-                  uint64_t now_ms)
+static void ask_user_back(struct gb_registry *registry, struct gb_user *user,
+                          struct gb_device *device, uint64_t now_ms)
 {
-    uint64_t excess = gb_user_excess(user, device), *since = &user->pressed_ms[device->index];
+    uint64_t excess = gb_user_excess(user, device), *since = &user->asked_back_ms[device->index];
     unsigned looked = 0;
 
     if (!*since)
@@ -382,13 +382,13 @@ static void press(struct gb_registry *registry, struct gb_user *user, struct gb_
 
         if (excess == 0 || ++looked > LOOK_LIMIT)
             return;
-        press_stake(registry, stake, now_ms, &looked);
+        ask_stake_back(registry, stake, now_ms, &looked);
         excess -= bytes < excess ? bytes : excess;
     }
 }
 
-bool gb_users_press(struct gb_registry *registry, struct gb_device *device, uint64_t bytes,
-                    uint64_t now_ms)
+bool gb_users_end_overdue(struct gb_registry *registry, struct gb_device *device, uint64_t bytes,
+                          uint64_t now_ms)
 {
     const struct gb_users *users = &registry->store->users;
     uint64_t missing = gb_device_lacks(device, bytes);
@@ -399,7 +399,7 @@ bool gb_users_press(struct gb_registry *registry, struct gb_device *device, uint
         uint64_t excess = gb_user_excess(user, device);
 
         if (excess > 0)
-            press(registry, user, device, now_ms);
+            ask_user_back(registry, user, device, now_ms);
         if (excess >= missing)
             break;
         missing -= excess;
@@ -438,9 +438,9 @@ bool gb_users_unpark(struct gb_registry *registry, struct gb_device *device,
 void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
 {
     struct gb_object *object = lease->object;
-    enum gb_hold_kind claim = lease->idle_ms     ? GB_HELD_IDLE
-                              : lease->parked_ms ? GB_HELD_PARKED
-                                                 : GB_HELD_USED;
+    enum gb_lease_use use = lease->idle_ms     ? GB_LEASE_IDLE
+                            : lease->parked_ms ? GB_LEASE_PARKED
+                                               : GB_LEASE_USED;
 
     gb_list_remove(&lease->of_object);
     gb_list_remove(&lease->of_idle);
@@ -458,7 +458,7 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
     if (gb_list_linked(&lease->of_writing))
         gb_object_end_writer(registry, object, &lease->of_writing);
     free(lease);
-    gb_object_drop(registry, object, claim);
+    gb_object_drop(registry, object, use);
 }
 
 unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *holder, bool writes,

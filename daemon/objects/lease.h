@@ -3,13 +3,13 @@
  * memory stay. A holder has leases, and ends them all when it ends: it is a session, or the grace
  * period after a crash. Not thread-safe: the loop's.
  *
- * A lease may be *idle*: its holder keeps it without using it, to have it at hand. An idle lease is
- * no hold: the object has its place in the order of eviction. But the memory stays until the lease
- * ends. So before the object leaves, the lease is *recalled*: its holder is asked to end it, or to
- * say that it is in use again. A holder that says nothing for `recall_ms` is *silent*: until it
- * says something of leases, all that it keeps count as in use.
+ * A lease may be *idle*: its holder caches it without using it, to have it at hand. An idle lease
+ * is no hold: the object has its place in the order of eviction. But the memory stays until the
+ * lease ends. So before the object leaves, the lease is *recalled*: its holder is asked to end it,
+ * or to say that it is in use again. A holder that says nothing for `recall_ms` is *silent*: until
+ * it says something of leases, all that it caches count as in use.
  *
- * Or it may be *parked*: a claim on the content and not on memory. It is no hold either, and is not
+ * Or it may be *parked*: a right to the content and not to memory. It is no hold either, and is not
  * recalled: the object may leave its device for a tier, and is not dropped, named or not. On a
  * version without a name it ends where room is lacking and its user is past its quota.
  */
@@ -22,7 +22,7 @@
 
 /* The most leases with a slot that an object has, since the request that takes its name away clears
    all slots. A holder has one at most, and of several users none keeps another from having one.
-   Further leases have no slot, and cannot be kept. */
+   Further leases have no slot, and cannot be cached. */
 #define GB_OBJECT_SLOTS 128
 
 struct gb_part;
@@ -39,7 +39,7 @@ struct gb_holder {
     bool keeps; /* the grace period: its leases are left out of the counts that clients see */
     uint64_t count, writes, idle, parked; /* all leases; of them for writing; idle; parked */
     uint64_t bytes[GB_DEVICES];           /* of its leases' objects, by the device's index */
-    struct gb_page *page;                 /* owned; NULL: it keeps no leases */
+    struct gb_page *page;                 /* owned; NULL: it caches no leases */
     bool silent; /* it has not answered a recall, nor said anything of leases since */
 };
 
@@ -125,8 +125,8 @@ bool gb_user_recall(struct gb_registry *registry, const struct gb_user *user,
    not, if that could make room for `bytes` on the device. `unmap_ms` later such a user is overdue:
    its sessions with such leases end, until it is within its quota. Returns whether there are any
    such users. */
-bool gb_users_press(struct gb_registry *registry, struct gb_device *device, uint64_t bytes,
-                    uint64_t now_ms);
+bool gb_users_end_overdue(struct gb_registry *registry, struct gb_device *device, uint64_t bytes,
+                          uint64_t now_ms);
 /* Ends a parked lease on a version of the device without a name, of a user whom such versions take
    past its quota; not in the grace period, and not on `spared`, for which the room is wanted (NULL:
    on any). To be called where neither the device nor a tier has room. False: there is none. */

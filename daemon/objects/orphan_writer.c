@@ -200,7 +200,7 @@ static int may_write(const struct gb_user *user, bool is_new, struct gb_error *e
             error, "user_sessions", (long long)most,
             "sessions of a user that write live memory, with those that have ended "
             "while their process has not");
-    return is_new ? gb_user_may_take(user, GB_STOCK_OPEN, 1, error) : 0;
+    return is_new ? gb_user_may_charge(user, GB_STOCK_OPEN, 1, error) : 0;
 }
 
 int gb_orphan_writer_new(struct gb_registry *registry, int socket, struct gb_holder *holder,

@@ -90,7 +90,7 @@ void gb_page_free(struct gb_page *page)
     free(page);
 }
 
-unsigned gb_page_take(struct gb_page *page, uint64_t lease)
+unsigned gb_page_fill_slot(struct gb_page *page, uint64_t lease)
 {
     while (page && page->lowest < WORDS) {
         uint64_t *word = &page->taken[page->lowest];

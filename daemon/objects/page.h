@@ -1,6 +1,6 @@
 /*
- * The page of a session that keeps leases: memory that the daemon writes and the session's peer may
- * only read. A slot holds the number of a lease as long as the name of the lease's object means
+ * The page of a session that caches leases: memory that the daemon writes and the session's peer
+ * may only read. A slot holds the number of a lease as long as the name of the lease's object means
  * that object, else 0. A peer that finds its lease there need not ask the daemon.
  *
  * The daemon never reads the page; a bit map beside it says which slots are taken. The loop's.
@@ -19,7 +19,7 @@
 
 #include "proto/base/errors.h"
 
-#define GB_PAGE_SLOTS 2048u /* twice what libgpubuf keeps by default; 16 KiB, charged to nobody */
+#define GB_PAGE_SLOTS 2048u /* twice what libgpubuf caches by default; 16 KiB, charged to nobody */
 
 struct gb_page {
     _Atomic uint64_t *slots;            /* shared with the peer, which reads them */
@@ -50,7 +50,7 @@ void gb_page_free(struct gb_page *page); /* NULL is fine */
 
 /* Writes the lease into the lowest free slot and returns the slot's number, from 1 on; 0: none is
    free, or there is no page. */
-unsigned gb_page_take(struct gb_page *page, uint64_t lease);
+unsigned gb_page_fill_slot(struct gb_page *page, uint64_t lease);
 /* Empties the slot, since the name means something else now. A peer that learns of that from the
    daemon finds the slot empty. */
 void gb_page_clear(struct gb_page *page, unsigned slot);

@@ -367,15 +367,15 @@ void gb_object_park(struct gb_registry *registry, struct gb_object *object, uint
     gb_storage_enter(object->storage);
     drop_lease(object->storage, now_ms);
     if (object->named)
-        gb_registry_tell(registry, GB_EVENT_PARKED, object);
+        gb_registry_announce(registry, GB_EVENT_PARKED, object);
 }
 
-void gb_object_drop(struct gb_registry *registry, struct gb_object *object, enum gb_hold_kind claim)
+void gb_object_drop(struct gb_registry *registry, struct gb_object *object, enum gb_lease_use use)
 {
     object->lease_count--;
-    if (claim == GB_HELD_USED) {
+    if (use == GB_LEASE_USED) {
         drop_lease(object->storage, registry->now_ms);
-    } else if (claim == GB_HELD_IDLE) {
+    } else if (use == GB_LEASE_IDLE) {
         count_idle(registry, object, -1);
         end_hold(object->storage);
     } else {
@@ -443,7 +443,8 @@ static void keep_older(struct gb_registry *registry, struct gb_object *current, 
     }
 }
 
-void gb_registry_tell(struct gb_registry *registry, enum gb_event event, struct gb_object *object)
+void gb_registry_announce(struct gb_registry *registry, enum gb_event event,
+                          struct gb_object *object)
 {
     if (registry->on_event)
         registry->on_event(registry->on_event_arg, event, object);
@@ -458,7 +459,7 @@ static void leave_to_older(struct gb_registry *registry, struct gb_object *objec
     leave_index(registry, object);
     if (older && older->named) {
         enter_index(registry, older); /* an index that had a name before has room for one */
-        gb_registry_tell(registry, GB_EVENT_SEALED, older);
+        gb_registry_announce(registry, GB_EVENT_SEALED, older);
     }
 }
 
@@ -467,8 +468,8 @@ void gb_registry_unname(struct gb_registry *registry, struct gb_object *object, 
     if (object->current) {
         if (event != GB_EVENT_WITHDRAWN)
             keep_older(registry, object, 0, event == GB_EVENT_EVICTED);
-        gb_object_outdate(object);
-        gb_registry_tell(registry, event, object);
+        gb_object_clear_slots(object);
+        gb_registry_announce(registry, event, object);
         leave_to_older(registry, object);
     }
     lose_name(registry, object, false);
@@ -513,13 +514,13 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
     if (!object->storage->used_ms)
         object->storage->used_ms = now_ms; /* registered memory, which had no writer's lease */
     if (former)
-        gb_object_outdate(former);
+        gb_object_clear_slots(former);
     gain_name(object);
     GB_FAILPOINT(PUBLISH_NAMED);
     if (former)
         follow(registry, object, former);
     GB_FAILPOINT(PUBLISH_DONE);
-    gb_registry_tell(registry, GB_EVENT_SEALED, object);
+    gb_registry_announce(registry, GB_EVENT_SEALED, object);
     return 0;
 }
 

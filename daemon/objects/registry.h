@@ -22,7 +22,7 @@ enum gb_event {
     GB_EVENT_SPILLED,
     GB_EVENT_RESTORED,
     GB_EVENT_WITHDRAWN, /* its producer has ended, or its content is lost */
-    GB_EVENT_PARKED,    /* a session keeps its claim on it, without memory … */
+    GB_EVENT_PARKED,    /* a session keeps its lease on it, without memory … */
     GB_EVENT_RESUMED,   /* … and reads it again */
     GB_EVENTS
 };
@@ -248,11 +248,11 @@ uint64_t gb_object_lease_count(const struct gb_object *object);
 void gb_object_hold(struct gb_object *object, uint64_t now_ms);
 /* An object has lost a lease, which was a hold if it was used. Frees it if it has no name and this
    was the last. */
-enum gb_hold_kind { GB_HELD_USED, GB_HELD_IDLE, GB_HELD_PARKED };
-void gb_object_drop(struct gb_registry *registry, struct gb_object *object,
-                    enum gb_hold_kind claim);
+enum gb_lease_use { GB_LEASE_USED, GB_LEASE_IDLE, GB_LEASE_PARKED };
+void gb_object_drop(struct gb_registry *registry, struct gb_object *object, enum gb_lease_use use);
 /* Tells those who want to know what happened to the object. */
-void gb_registry_tell(struct gb_registry *registry, enum gb_event event, struct gb_object *object);
+void gb_registry_announce(struct gb_registry *registry, enum gb_event event,
+                          struct gb_object *object);
 /* A lease of the object that was in use is parked. */
 void gb_object_park(struct gb_registry *registry, struct gb_object *object, uint64_t now_ms);
 /* A lease of the object has become idle; not `first`: it was idle, and was used in between. */
@@ -261,6 +261,6 @@ void gb_object_idle(struct gb_registry *registry, struct gb_object *object, bool
 /* An idle lease of the object is in use again. */
 void gb_object_resume(struct gb_registry *registry, struct gb_object *object);
 /* The name means something else: clears the slots of all leases on the object. */
-void gb_object_outdate(struct gb_object *object);
+void gb_object_clear_slots(struct gb_object *object);
 
 #endif

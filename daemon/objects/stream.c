@@ -180,12 +180,12 @@ static int may_open(const struct gb_lease *lease, struct gb_error *error)
 
     if (others > GB_STREAM_PAGES_AT_ONCE)
         others = GB_STREAM_PAGES_AT_ONCE;
-    r = gb_user_may_take(user, GB_STOCK_OPEN, 4 + others + kept, error);
+    r = gb_user_may_charge(user, GB_STOCK_OPEN, 4 + others + kept, error);
     if (r < 0 || (lease->write && !begins))
         return r;
     if (begins)
-        r = gb_user_may_take(owner, GB_STOCK_OPEN, 2, error);
-    return r < 0 ? r : gb_user_may_take(lease->write ? owner : user, GB_STOCK_KEPT, 2, error);
+        r = gb_user_may_charge(owner, GB_STOCK_OPEN, 2, error);
+    return r < 0 ? r : gb_user_may_charge(lease->write ? owner : user, GB_STOCK_KEPT, 2, error);
 }
 
 static struct gb_part *new_part(struct gb_lease *lease)

@@ -160,7 +160,7 @@ static unsigned free_hand(const struct gb_closer *closer)
     return hand;
 }
 
-static void give(struct gb_closer *closer, unsigned hand)
+static void fill_hand(struct gb_closer *closer, unsigned hand)
 {
     closer->helpers->hands[hand].fd = closer->hands[hand].fd;
     sem_post(&closer->helpers->hands[hand].given);
@@ -181,7 +181,7 @@ static void hand_out(struct gb_closer *closer)
         fcntl(closer->hands[hand].fd, F_SETFD, 0);
         closer->busy++;
         foreign->in_hand = true;
-        give(closer, hand);
+        fill_hand(closer, hand);
     }
 }
 
@@ -235,7 +235,7 @@ static void has_died(struct gb_closer *closer, unsigned hand)
 {
     sem_init(&closer->helpers->hands[hand].given, 1, 0);
     if (closer->hands[hand].fd >= 0 && is_still_open(closer, hand))
-        give(closer, hand);
+        fill_hand(closer, hand);
     else if (closer->hands[hand].fd >= 0)
         is_closed(closer, hand);
     closer->helpers->hands[hand].is_asked = true;

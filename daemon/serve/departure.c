@@ -61,7 +61,7 @@ static void begin_leaving(struct gb_session *session)
 
 /* Ends some leases and mappings of a session that has ended, and leaves some of the names that it
    waited for; of one that drains, read leases, mappings and names only. True if none is left. */
-static bool give_back_some(struct gb_session *session)
+static bool release_some(struct gb_session *session)
 {
     struct gb_server *server = session->server;
     unsigned most = GB_SESSION_LEAVES_ITEMS;
@@ -83,12 +83,12 @@ static bool give_back_some(struct gb_session *session)
     return true;
 }
 
-bool gb_sessions_give_back(struct gb_server *server, uint64_t until)
+bool gb_sessions_release_leases(struct gb_server *server, uint64_t until)
 {
     GB_LIST_EACH(&server->turns.leaving, struct gb_session, session, leaving) {
         if (session == server->serving)
             continue; /* its request uses them */
-        while (!give_back_some(session))
+        while (!release_some(session))
             if (until != UINT64_MAX && uv_hrtime() >= until)
                 return false;
     }
@@ -159,7 +159,7 @@ void gb_session_end(struct gb_session *session, const char *why)
     if (gb_flight_end(&server->flights, &session->flight))
         close_socket(session);
     begin_leaving(session);
-    give_back_some(session);
+    release_some(session);
 }
 
 /* ---- after the peer has hung up ---- */

@@ -7,12 +7,12 @@
 
 #include "daemon/serve/session.h"
 
-/* Ends the session. A long list of leases and mappings is left to gb_sessions_give_back(); the loop
-   frees the session's memory. Idempotent. */
+/* Ends the session. A long list of leases and mappings is left to gb_sessions_release_leases(); the
+   loop frees the session's memory. Idempotent. */
 void gb_session_end(struct gb_session *session, const char *why);
 /* Ends leases and mappings of ended and draining sessions, until that time of uv_hrtime()
    (UINT64_MAX: all of them). Whether none is left. */
-bool gb_sessions_give_back(struct gb_server *server, uint64_t until);
+bool gb_sessions_release_leases(struct gb_server *server, uint64_t until);
 /* Sees off every session whose peer has hung up, but for the one that is being served. */
 void gb_sessions_end_hung_up(struct gb_server *server);
 /* The peer has hung up: serves the session's input and ends it; or has it drain, if that is too

@@ -15,7 +15,7 @@
 
 #define COPIES 253u        /* descriptors in one message: what the kernel lets through */
 #define NOTHING_UNREAD 256 /* the kernel counts more octets for a message of a single one */
-#define LOOKS 64           /* sessions that are looked at in one call */
+#define CHECKS 64          /* sessions that are looked at in one call */
 #define TRIES 8            /* sessions whose output is sent again in one call */
 #define GROUNDED_MS 2
 #define LINGERING_MS 100
@@ -128,16 +128,16 @@ void gb_flight_sent(struct gb_flights *flights, struct gb_flight *flight, unsign
 
 /* ---- sessions that are grounded or linger ---- */
 
-static void look_again(struct gb_flights *flights, uint64_t at)
+static void schedule_check(struct gb_flights *flights, uint64_t at)
 {
-    if (at < flights->look_at)
-        flights->look_at = at;
+    if (at < flights->check_at)
+        flights->check_at = at;
 }
 
 void gb_flight_ground(struct gb_flights *flights, struct gb_flight *flight)
 {
     gb_list_append(&flights->grounded, &flight->grounded);
-    look_again(flights, gb_now_ms() + GROUNDED_MS);
+    schedule_check(flights, gb_now_ms() + GROUNDED_MS);
     gb_log_limited(GB_LOG_WARNING, flight->charge.user->uid,
                    "descriptors wait: too many are sent and not received",
                    GB_LOG_NUMBER("uid", flight->charge.user->uid),
@@ -153,7 +153,7 @@ bool gb_flight_end(struct gb_flights *flights, struct gb_flight *flight)
     shutdown(flight->fd, SHUT_RDWR);
     flight->lingers = true;
     flights->lingering++;
-    look_again(flights, gb_now_ms() + LINGERING_MS);
+    schedule_check(flights, gb_now_ms() + LINGERING_MS);
     return false;
 }
 
@@ -166,9 +166,9 @@ static struct gb_link *rotate(struct gb_link *list)
     return link;
 }
 
-static void look_at_flights(struct gb_flights *flights)
+static void check_flights(struct gb_flights *flights)
 {
-    for (unsigned i = 0; i < LOOKS && !gb_list_empty(&flights->all); i++) {
+    for (unsigned i = 0; i < CHECKS && !gb_list_empty(&flights->all); i++) {
         struct gb_flight *flight = GB_CONTAINER(rotate(&flights->all), struct gb_flight, of_all);
 
         if (!has_landed(flight) || !flight->lingers)
@@ -181,28 +181,28 @@ static void look_at_flights(struct gb_flights *flights)
 static void try_grounded(struct gb_flights *flights)
 {
     for (unsigned i = 0, tries = 0;
-         i < LOOKS && tries < TRIES && !gb_list_empty(&flights->grounded); i++) {
+         i < CHECKS && tries < TRIES && !gb_list_empty(&flights->grounded); i++) {
         struct gb_flight *flight =
             GB_CONTAINER(rotate(&flights->grounded), struct gb_flight, grounded);
 
         if (gb_flight_allowed(flight) == 0)
             continue;
         tries++;
-        flights->go_on(flight);
+        flights->resend(flight);
     }
 }
 
-void gb_flights_tend(struct gb_flights *flights, uint64_t now_ms)
+void gb_flights_check(struct gb_flights *flights, uint64_t now_ms)
 {
-    if (now_ms < flights->look_at)
+    if (now_ms < flights->check_at)
         return;
-    flights->look_at = UINT64_MAX;
-    look_at_flights(flights);
+    flights->check_at = UINT64_MAX;
+    check_flights(flights);
     try_grounded(flights);
     if (!gb_list_empty(&flights->grounded))
-        look_again(flights, now_ms + GROUNDED_MS);
+        schedule_check(flights, now_ms + GROUNDED_MS);
     else if (flights->lingering > 0)
-        look_again(flights, now_ms + LINGERING_MS);
+        schedule_check(flights, now_ms + LINGERING_MS);
 }
 
 void gb_flights_end(struct gb_flights *flights)

@@ -28,14 +28,14 @@ struct gb_flight {
     bool lingers;
 };
 
-/* The descriptors of all sessions. Zeroed at first, but for `look_at` and the functions. */
+/* The descriptors of all sessions. Zeroed at first, but for `check_at` and the functions. */
 struct gb_flights {
     struct gb_link all;
     struct gb_link grounded;
     uint64_t lingering;
-    uint64_t look_at; /* when gb_flights_tend() has something to do; UINT64_MAX: never */
+    uint64_t check_at; /* when gb_flights_check() has something to do; UINT64_MAX: never */
     /* Sends the session's output again. */
-    void (*go_on)(struct gb_flight *flight);
+    void (*resend)(struct gb_flight *flight);
     /* Closes the socket of a session that lingered and has landed; `flight` may be freed by
        that. */
     void (*landed)(struct gb_flight *flight);
@@ -51,13 +51,13 @@ uint64_t gb_flight_measure(uint64_t most);
 uint64_t gb_flight_allowed(struct gb_flight *flight);
 /* `count` descriptors were sent. */
 void gb_flight_sent(struct gb_flights *flights, struct gb_flight *flight, unsigned count);
-/* The session's next message must wait; `go_on` is called for it soon. */
+/* The session's next message must wait; `resend` is called for it soon. */
 void gb_flight_ground(struct gb_flights *flights, struct gb_flight *flight);
 /* The session has ended. True if its socket may be closed now; else the session lingers: the socket
    is shut down here, and `landed` closes it. */
 bool gb_flight_end(struct gb_flights *flights, struct gb_flight *flight);
 /* Looks after sessions that are grounded or linger, if it is time. */
-void gb_flights_tend(struct gb_flights *flights, uint64_t now_ms);
+void gb_flights_check(struct gb_flights *flights, uint64_t now_ms);
 /* Calls `landed` for all that linger, whether or not their peers have read. To be called when no
    other session is left. */
 void gb_flights_end(struct gb_flights *flights);

@@ -65,17 +65,17 @@ static void on_prepare(uv_prepare_t *handle)
         !gb_list_empty(&server->turns.leaving) || !gb_list_empty(&server->turns.tasks) ||
         !gb_list_empty(&server->turns.dirty) || !gb_list_empty(&server->registry.orphans) ||
         gb_waits_have_more(server))
-        uv_idle_start(&server->handles.go_on, on_idle);
+        uv_idle_start(&server->handles.more_work, on_idle);
     else
-        uv_idle_stop(&server->handles.go_on);
+        uv_idle_stop(&server->handles.more_work);
     if (expiry && expiry->at < at)
         at = expiry->at;
     if (server->turns.retire_at < at)
         at = server->turns.retire_at;
     if (server->registry.watch_at < at)
         at = server->registry.watch_at;
-    if (server->flights.look_at < at)
-        at = server->flights.look_at;
+    if (server->flights.check_at < at)
+        at = server->flights.check_at;
     if (gb_state_due(&server->state) < at)
         at = gb_state_due(&server->state);
     if (gb_spill_due(&server->spill) < at)
@@ -194,7 +194,7 @@ static void serve_busy(struct gb_server *server)
     struct gb_link *list = drains ? &user->draining : &user->busy, *next = NULL;
 
     if (!gb_list_empty(&user->untold))
-        server->service->tell(user, uv_hrtime() + server->turns.slice_ns / (late ? 2 : 4));
+        server->service->send_news(user, uv_hrtime() + server->turns.slice_ns / (late ? 2 : 4));
     if (!late && !gb_list_empty(list)) {
         next = list->next;
         user->drains = !drains;
@@ -227,32 +227,32 @@ static void serve_sessions(struct gb_server *server)
 
 static void serve(struct gb_server *server)
 {
-    bool given_back;
+    bool released;
     uint64_t until = 0;
 
     server->registry.now_ms = uv_now(server->loop);
     serve_sessions(server);
     if (!gb_list_empty(&server->turns.tasks))
-        server->service->go_on(server, uv_hrtime() + server->turns.slice_ns / 2);
+        server->service->run_tasks(server, uv_hrtime() + server->turns.slice_ns / 2);
     fire_timers(server);
     withdraw_lost(server);
-    if (server->flights.look_at != UINT64_MAX)
-        gb_flights_tend(&server->flights, gb_now_ms());
+    if (server->flights.check_at != UINT64_MAX)
+        gb_flights_check(&server->flights, gb_now_ms());
     gb_state_tend(&server->state, gb_state_due(&server->state) == UINT64_MAX ? 0 : gb_now_ms());
-    gb_sessions_go_on_told(server);
+    gb_sessions_release_output(server);
     /* A waiting request that is served may publish a name that another waits for, and a session
        that is ended frees room. Nothing else would wake the loop for those that wait. */
     if (gb_waits_have_more(server) || !gb_list_empty(&server->turns.leaving))
         until = uv_hrtime() + server->turns.slice_ns / 4;
-    given_back = gb_list_empty(&server->turns.leaving) ||
-                 gb_sessions_give_back(server, uv_hrtime() + server->turns.slice_ns / 2);
+    released = gb_list_empty(&server->turns.leaving) ||
+               gb_sessions_release_leases(server, uv_hrtime() + server->turns.slice_ns / 2);
     do {
-        if (given_back) /* else in the next turn: they may wait for what is given back */
+        if (released) /* else in the next turn: they may wait for what is given back */
             gb_waits_run(server, until);
         retire_idle(server);
         gb_loop_flush(server, GB_SESSION_SEND_BYTES, server->turns.slice_ns / 2);
-    } while (given_back && gb_waits_have_more(server) && uv_hrtime() < until);
-    gb_spill_tend(&server->spill);
+    } while (released && gb_waits_have_more(server) && uv_hrtime() < until);
+    gb_spill_run_due(&server->spill);
     gb_evict_ahead(&server->spill);
 }
 
@@ -282,7 +282,7 @@ static void turn_away(struct gb_server *server, int why)
         return;
     gb_fail_limit(&error, "open_files", (long long)server->config->open_files,
                   "open files of the daemon");
-    writer = gb_shared_writer_take(&server->notices);
+    writer = gb_shared_writer_acquire(&server->notices);
     gb_rpc_write_error(writer, (struct gb_string){0}, &error);
     close(server->handles.spare_fd);
     /* cppcheck-suppress nullPointer ; accept4 takes NULL */
@@ -370,7 +370,7 @@ int gb_loop_start(struct gb_server *server, struct gb_error *error)
     uv_prepare_init(loop, &server->handles.prepare);
     server->handles.prepare.data = server;
     uv_prepare_start(&server->handles.prepare, on_prepare);
-    uv_idle_init(loop, &server->handles.go_on);
+    uv_idle_init(loop, &server->handles.more_work);
     uv_timer_init(loop, &server->handles.timer);
     server->handles.timer.data = server;
     for (int i = 0; i < 3; i++) {

@@ -14,7 +14,7 @@
 static struct gb_writer *begin_notice(const struct gb_provider *provider, const char *method,
                                       const struct gb_missing *missing)
 {
-    struct gb_writer *writer = gb_shared_writer_take(provider->all->notices);
+    struct gb_writer *writer = gb_shared_writer_acquire(provider->all->notices);
 
     gb_rpc_begin_notification(writer, method, 0);
     gb_write_format(writer, "{\"request\":%" PRIu64 ",\"prefix\":", missing->request);

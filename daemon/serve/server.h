@@ -39,9 +39,9 @@ struct gb_workspace {
 };
 
 /* Between these a request has the pool and the writers. */
-static inline void gb_workspace_take(struct gb_workspace *workspace)
+static inline void gb_workspace_acquire(struct gb_workspace *workspace)
 {
-    gb_take_shared(&workspace->taken);
+    gb_acquire_shared(&workspace->taken);
 }
 
 static inline void gb_workspace_return(struct gb_workspace *workspace)
@@ -62,7 +62,7 @@ struct gb_handles {
     uv_poll_t listen, exits; /* exits: the registry's */
     uv_check_t check;
     uv_prepare_t prepare;
-    uv_idle_t go_on; /* active while there is more to do than a turn has time for */
+    uv_idle_t more_work; /* active while there is more to do than a turn has time for */
     uv_timer_t timer;
     uint64_t timer_at; /* the time that it is set to; UINT64_MAX: not set */
     uv_signal_t signals[3];

@@ -46,7 +46,7 @@ struct gb_service {
     void (*read)(struct gb_message *message, const char *line, size_t length, struct gb_pool *pool);
     /* Goes on with tasks that are ready: with one at least, and then until that time of
        uv_hrtime(). */
-    void (*go_on)(struct gb_server *server, uint64_t until);
+    void (*run_tasks)(struct gb_server *server, uint64_t until);
     /* Ends the session's tasks. */
     void (*end_tasks)(struct gb_session *session);
     /* Ends the task of a waiting request. NULL is fine. */
@@ -55,9 +55,9 @@ struct gb_service {
     void (*event)(struct gb_server *server, enum gb_event event, struct gb_object *object);
     /* Tells the user's sessions of events that were noted, at least one, and until that time of
        uv_hrtime(). */
-    void (*tell)(struct gb_served *user, uint64_t until);
+    void (*send_news)(struct gb_served *user, uint64_t until);
     /* Goes on telling the session's new watches of existing objects, as long as its peer reads. */
-    void (*tell_more)(struct gb_session *session);
+    void (*send_existing)(struct gb_session *session);
     /* Ends the session's watches. */
     void (*end_watches)(struct gb_session *session);
 };

@@ -138,7 +138,7 @@ static int read_credentials(struct gb_session *session, uid_t *uid)
 /* Tells the peer why its session is turned away: one line, in answer to no request. */
 static void turn_away(struct gb_session *session, const struct gb_error *error)
 {
-    struct gb_writer *writer = gb_shared_writer_take(&session->server->notices);
+    struct gb_writer *writer = gb_shared_writer_acquire(&session->server->notices);
     uid_t uid = session->user ? session->user->uid : GB_NOBODY;
 
     if (error->limit)
@@ -362,7 +362,7 @@ void gb_session_answer(struct gb_session *session, struct gb_writer *message, co
     note_dirty(session);
 }
 
-void gb_session_hold_back(struct gb_session *session)
+void gb_session_delay_output(struct gb_session *session)
 {
     struct gb_server *server = session->server;
     uint64_t notice = gb_state_untold(&server->state);
@@ -374,7 +374,7 @@ void gb_session_hold_back(struct gb_session *session)
     gb_list_append(&server->turns.untold, &session->untold);
 }
 
-void gb_sessions_go_on_told(struct gb_server *server)
+void gb_sessions_release_output(struct gb_server *server)
 {
     while (!gb_list_empty(&server->turns.untold)) {
         struct gb_session *session =
@@ -575,7 +575,7 @@ void gb_session_serve(struct gb_session *session)
         return;
     if (session->input == GB_INPUT_KEPT)
         queue(session);
-    session->server->service->tell_more(session);
+    session->server->service->send_existing(session);
     gb_provider_pump(&session->provider);
     gb_list_remove(&session->dirty);
     gb_session_flush(session, GB_SESSION_SEND_BYTES);

@@ -161,9 +161,9 @@ void gb_session_drop_fds(struct gb_session *session, const int *fds, unsigned co
 void gb_session_doom(struct gb_session *session, const char *why);
 /* Holds the session's output back until the service manager has got all that it was sent, or is
    late: an answer in it says that something outlives the daemon. */
-void gb_session_hold_back(struct gb_session *session);
+void gb_session_delay_output(struct gb_session *session);
 /* Lets the output of those go for whom the manager has got enough. */
-void gb_sessions_go_on_told(struct gb_server *server);
+void gb_sessions_release_output(struct gb_server *server);
 /* Sends queued output, as far as the socket takes it, and at most `most` bytes. */
 void gb_session_flush(struct gb_session *session, size_t most);
 

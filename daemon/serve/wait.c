@@ -17,8 +17,7 @@ static void wake(struct gb_wait *wait)
     if (gb_list_linked(&wait->woken) || wait->over)
         return;
     while (after != &user->woken &&
-           GB_CONTAINER(after, struct gb_wait, woken)->queued.claim.serial >
-               wait->queued.claim.serial)
+           GB_CONTAINER(after, struct gb_wait, woken)->queued.bid.serial > wait->queued.bid.serial)
         after = after->prev;
     gb_list_prepend(after, &wait->woken);
     if (!gb_list_linked(&user->waking))
@@ -100,7 +99,7 @@ struct gb_wait *gb_wait_new(struct gb_session *session, const char *line, size_t
         return NULL;
     wait->session = session;
     wait->since_ms = gb_now_ms();
-    wait->queued.claim.serial = ++session->server->waits.made;
+    wait->queued.bid.serial = ++session->server->waits.made;
     wait->begun_ns = session->server->metrics.begun_ns;
     wait->timer.fire = time_is_up;
     wait->length = length;
@@ -272,8 +271,7 @@ void gb_wait_to_write(struct gb_wait *wait, struct gb_storage *storage, bool cla
     while (after != list) {
         const struct gb_wait *other = GB_CONTAINER(after, struct gb_wait, watching);
 
-        if (waits_to_write(other, storage) &&
-            other->queued.claim.serial < wait->queued.claim.serial)
+        if (waits_to_write(other, storage) && other->queued.bid.serial < wait->queued.bid.serial)
             break;
         after = after->prev;
     }
@@ -291,7 +289,7 @@ const struct gb_wait *gb_wait_to_write_before(struct gb_server *server,
     GB_LIST_EACH(watching(server, storage), struct gb_wait, other, watching) {
         if (!waits_to_write(other, storage))
             continue;
-        if (wait && other->queued.claim.serial >= wait->queued.claim.serial)
+        if (wait && other->queued.bid.serial >= wait->queued.bid.serial)
             return NULL;
         if (claims || other->claims)
             return other;

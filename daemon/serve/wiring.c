@@ -46,7 +46,7 @@ static void on_event(void *arg, enum gb_event event, struct gb_object *object)
 /* Asks a session to end its use of something. */
 static void ask(struct gb_session *session, const char *method, const char *what, uint64_t id)
 {
-    struct gb_writer *writer = gb_shared_writer_take(&session->server->notices);
+    struct gb_writer *writer = gb_shared_writer_acquire(&session->server->notices);
 
     gb_rpc_begin_notification(writer, method, 0);
     gb_write_format(writer, "{\"%s\":[%llu]}", what, (unsigned long long)id);
@@ -119,7 +119,7 @@ static void on_drop(void *arg, struct gb_user *user, int fd)
     gb_close_foreign(server->closer, user, fd);
 }
 
-static void on_go_on(struct gb_flight *flight)
+static void on_resend(struct gb_flight *flight)
 {
     gb_session_flush(GB_CONTAINER(flight, struct gb_session, flight), GB_SESSION_SEND_BYTES);
 }
@@ -240,8 +240,8 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     server->heartbeat.devices = server->devices;
     server->heartbeat.session_count = &server->session_count;
     server->turns.retire_at = server->handles.timer_at = UINT64_MAX;
-    server->flights.look_at = UINT64_MAX;
-    server->flights.go_on = on_go_on;
+    server->flights.check_at = UINT64_MAX;
+    server->flights.resend = on_resend;
     server->flights.landed = gb_session_landed;
     server->turns.slice_ns = GB_SESSION_SLICE_NS;
     server->turns.drain_ns = GB_SESSION_DRAIN_NS;
@@ -440,7 +440,7 @@ static void say_listening(const struct gb_server *server)
 
 static void say_shutdown(struct gb_server *server, bool resume)
 {
-    struct gb_writer *writer = gb_shared_writer_take(&server->notices);
+    struct gb_writer *writer = gb_shared_writer_acquire(&server->notices);
 
     gb_rpc_begin_notification(writer, "shutdown", 0);
     gb_write_text(writer, resume ? "{\"reason\":\"the daemon hands over\",\"resume\":true}"
@@ -508,7 +508,7 @@ static void end_store(struct gb_server *server)
     gb_mover_end(server->worker);
     server->worker = NULL;
     gb_flights_end(&server->flights);
-    gb_sessions_give_back(server, UINT64_MAX);
+    gb_sessions_release_leases(server, UINT64_MAX);
     gb_state_end(&server->state);
     gb_orphan_writers_end(&server->registry);
     gb_spill_stop(&server->spill);

@@ -33,7 +33,7 @@
  * Where does it go? To the uppermost tier that can take it. Room in a tier is made by freeing
  * copies whose content is elsewhere too and will not be copied again before (is_needless), and in
  * the host tier by copying content down to the disk. If neither helps, and the request waits, it
- * *claims* the room: nobody who came later, nor the background, gets it.
+ * *bids* for the room: nobody who came later, nor the background, gets it.
  *
  * Ahead of need. While more than the high watermark of a device or of the host tier would have to
  * be copied before it can leave, the storages that are next are copied, down to the low watermark.
@@ -140,11 +140,11 @@ struct prospect {
     unsigned looked; /* storages looked at */
 };
 
-static bool is_emptied(const struct gb_segment *segment, uint64_t look)
+static bool is_emptied(const struct gb_segment *segment, uint64_t forecast)
 {
     uint64_t used = segment->block ? gb_arena_block_used(segment->block) : segment->charged;
 
-    return segment->look == look && segment->tally == used;
+    return segment->forecast == forecast && segment->tally == used;
 }
 
 /* Counts a storage that may leave, if the tiers have room for content that must be kept. A segment
@@ -166,13 +166,14 @@ static void count_leaving(const struct gb_store *store, const struct gb_storage 
         uint64_t place = 0;
 
         if (placement->range)
-            place = gb_range_leave(placement->range, store->looks);
+            place = gb_range_leave(placement->range, store->forecasts);
         else if (prospect->spare && segment->kind == GB_SEGMENT_OWN)
             place = segment->bytes;
-        segment->tally = (segment->look != store->looks ? 0 : segment->tally) + placement->bytes;
-        segment->look = store->looks;
+        segment->tally =
+            (segment->forecast != store->forecasts ? 0 : segment->tally) + placement->bytes;
+        segment->forecast = store->forecasts;
         prospect->fits |= own && place >= prospect->bytes;
-        if (!is_emptied(segment, store->looks))
+        if (!is_emptied(segment, store->forecasts))
             continue;
         if (own || gb_list_empty(&segment->mappings))
             prospect->free += segment->charged;
@@ -188,9 +189,9 @@ static void ask_for(struct gb_store *store, const struct gb_link *list, uint64_t
         for (unsigned i = 0; *missing > 0 && i < storage->placement_count; i++) {
             struct gb_segment *segment = storage->placements[i].segment;
 
-            if (!is_emptied(segment, store->looks) || gb_list_empty(&segment->mappings))
+            if (!is_emptied(segment, store->forecasts) || gb_list_empty(&segment->mappings))
                 continue;
-            segment->look = 0; /* counts once */
+            segment->forecast = 0; /* counts once */
             *missing -= *missing < segment->charged ? *missing : segment->charged;
             gb_segment_ask(store, segment, gb_now_ms());
         }
@@ -198,8 +199,8 @@ static void ask_for(struct gb_store *store, const struct gb_link *list, uint64_t
 }
 
 /* Predicts whether room for the demand would be made. `soon` bytes come free anyway. */
-static enum gb_look look(struct gb_store *store, const struct gb_demand *demand, uint64_t soon,
-                         uint64_t below)
+static enum gb_forecast forecast_room(struct gb_store *store, const struct gb_demand *demand,
+                                      uint64_t soon, uint64_t below)
 {
     struct gb_device *device = demand->device;
     const struct gb_link *lists[] = {&device->recency.clean, &device->recency.dirty};
@@ -210,27 +211,27 @@ static enum gb_look look(struct gb_store *store, const struct gb_demand *demand,
                              .below = below};
 
     if (gb_device_lacks(device, bytes + stuck) > 0)
-        return GB_LOOK_NOTHING;
+        return GB_FORECAST_NOTHING;
     found.spare = found.key ? gb_key_gets_own(found.key, bytes) : gb_store_gets_own(device, bytes);
     if (found.spare)
         bytes = gb_round_up(bytes, device->granularity);
-    there = gb_store_near(store, device, soon, bytes);
+    there = gb_store_reachable_bytes(store, device, soon, bytes);
     if (there >= bytes)
-        return GB_LOOK_FITS;
+        return GB_FORECAST_FITS;
     missing = bytes - there;
-    store->looks++;
+    store->forecasts++;
     for (int i = 0; i < 2; i++)
         GB_LIST_EACH(lists[i], struct gb_storage, storage, recent.link) {
             count_leaving(store, storage, &found);
             if (found.fits || found.free >= missing || ++found.looked == PREDICTED)
-                return GB_LOOK_FITS;
+                return GB_FORECAST_FITS;
         }
     missing -= found.free;
     if (found.mapped < missing)
-        return GB_LOOK_NOTHING;
+        return GB_FORECAST_NOTHING;
     for (int i = 0; i < 2; i++)
         ask_for(store, lists[i], &missing);
-    return GB_LOOK_MAPPED;
+    return GB_FORECAST_MAPPED;
 }
 
 /* ---- room in a tier ---- */
@@ -326,13 +327,13 @@ static int drain(struct gb_spill *spill, uint64_t bytes, struct gb_demand *deman
 static int find_room(struct gb_spill *spill, struct gb_tier *tier, struct gb_storage *storage,
                      struct gb_demand *demand, struct gb_copy **copy)
 {
-    uint64_t serial = demand && demand->queued ? demand->queued->claim.serial : UINT64_MAX;
+    uint64_t serial = demand && demand->queued ? demand->queued->bid.serial : UINT64_MAX;
     struct gb_copy *needless;
     int r;
 
     if (!gb_tier_works(tier) || !gb_tier_fits(tier, storage->size))
         return GB_STAYS;
-    if (gb_tier_claimed(tier, serial))
+    if (gb_tier_has_older_bid(tier, serial))
         return GB_LEAVES_LATER;
     while ((r = gb_copy_new(tier, storage, storage->size, copy)) > 0) {
         if (tier->going > 0)
@@ -505,13 +506,13 @@ static bool end_excess(struct gb_registry *registry, struct gb_demand *demand, u
     uint64_t stuck = gb_recency_stuck(&device->recency, below);
     uint64_t excess = gb_users_excess(&registry->store->users, device);
 
-    if (demand->look == GB_LOOK_MAPPED)
+    if (demand->forecast == GB_FORECAST_MAPPED)
         return false;
     if (excess >= gb_device_lacks(device, demand->need) &&
         gb_users_unpark(registry, device, demand->placing.storage))
         return true;
-    if (gb_users_press(registry, device, demand->need + stuck, gb_now_ms()))
-        demand->look = GB_LOOK_MAPPED;
+    if (gb_users_end_overdue(registry, device, demand->need + stuck, gb_now_ms()))
+        demand->forecast = GB_FORECAST_MAPPED;
     return false;
 }
 
@@ -535,16 +536,18 @@ bool gb_evict_for(struct gb_spill *spill, struct gb_demand *demand)
     if (soon >= shortfall)
         return false;
     below = room_below(spill, demand);
-    if (demand->look != GB_LOOK_FITS) /* once in a try: evicting the first does not change it */
-        demand->look = look(spill->registry->store, demand, soon, below);
+    /* Once in a try: evicting the first does not change it. */
+    if (demand->forecast != GB_FORECAST_FITS)
+        demand->forecast = forecast_room(spill->registry->store, demand, soon, below);
     demand->full_tier = GB_TIERS;
     if ((*demand->left)++ == LEAVE_A_TRY && !demand->last) {
         demand->room = GB_LEAVES; /* it is put aside, and goes on in the next turn */
         gb_device_changed(device);
         return false;
     }
-    demand->room = demand->look == GB_LOOK_FITS ? leave_next(spill, demand, shortfall - soon, below)
-                                                : GB_STAYS;
+    demand->room = demand->forecast == GB_FORECAST_FITS
+                       ? leave_next(spill, demand, shortfall - soon, below)
+                       : GB_STAYS;
     return demand->room == GB_LEFT ||
            (demand->room == GB_STAYS && end_excess(spill->registry, demand, below));
 }
@@ -652,7 +655,7 @@ void gb_queue_enter(struct gb_queue *queue, struct gb_spill *spill, struct gb_qu
 
         /* Most requests belong at the end, so the search begins there. */
         while (after != &queue->waits &&
-               GB_CONTAINER(after, struct gb_queued, link)->claim.serial > queued->claim.serial)
+               GB_CONTAINER(after, struct gb_queued, link)->bid.serial > queued->bid.serial)
             after = after->prev;
         gb_list_prepend(after, &queued->link);
         queued->device = device;
@@ -661,13 +664,13 @@ void gb_queue_enter(struct gb_queue *queue, struct gb_spill *spill, struct gb_qu
     }
     queued->need = need;
     queued->arriving = arriving;
-    gb_spill_claim(spill, &queued->claim, full_tier);
+    gb_spill_bid(spill, &queued->bid, full_tier);
 }
 
 void gb_queue_leave(struct gb_spill *spill, struct gb_queued *queued)
 {
     gb_list_remove(&queued->link);
-    gb_spill_claim(spill, &queued->claim, GB_TIERS);
+    gb_spill_bid(spill, &queued->bid, GB_TIERS);
     if (queued->device)
         gb_device_changed(queued->device);
     queued->device = NULL;
@@ -685,8 +688,8 @@ static bool lets_pass(const struct gb_queue *queue, const struct gb_queued *queu
             bytes <= capacity - need - queue->overtaken);
 }
 
-bool gb_queue_lets_pass(const struct gb_queue *queue, const struct gb_queued *queued,
-                        uint64_t bytes, bool *arriving)
+bool gb_queue_may_overtake(const struct gb_queue *queue, const struct gb_queued *queued,
+                           uint64_t bytes, bool *arriving)
 {
     bool passes = true;
 
@@ -759,10 +762,10 @@ void gb_queue_run(struct gb_queue *queue, struct gb_spill *spill, struct gb_devi
     queue->seen = device->changes;
     GB_LIST_EACH(&queue->waits, struct gb_queued, queued, link) {
         if (is_hopeless(queue, spill, queued, waiting)) {
-            /* It is not tried, so its claim must not hold others up. */
-            gb_spill_claim(spill, &queued->claim, GB_TIERS);
-        } else if (queued->claim.serial > queue->tried) {
-            queue->tried = queued->claim.serial;
+            /* It is not tried, so its bid must not hold others up. */
+            gb_spill_bid(spill, &queued->bid, GB_TIERS);
+        } else if (queued->bid.serial > queue->tried) {
+            queue->tried = queued->bid.serial;
             if (try(queued))
                 queued = NULL;
             if (queue->seen != device->changes || uv_hrtime() >= until)

@@ -17,10 +17,10 @@ enum gb_leaving {
 };
 
 /* Whether the departure of all that may leave would make enough room. */
-enum gb_look {
-    GB_LOOK_FITS,   /* it would, as far as can be told */
-    GB_LOOK_MAPPED, /* it will: sessions were asked to unmap segments, or users to end leases */
-    GB_LOOK_NOTHING /* it would not: what stays lies in the same segments */
+enum gb_forecast {
+    GB_FORECAST_FITS,   /* it would, as far as can be told */
+    GB_FORECAST_MAPPED, /* it will: sessions were asked to unmap segments, or users to end leases */
+    GB_FORECAST_NOTHING /* it would not: what stays lies in the same segments */
 };
 
 /* The requests that wait for a device: for its space, its driver, or a tier below it. */
@@ -35,7 +35,7 @@ struct gb_queue {
 /* A request in such a queue. Zeroed but for its serial before its first use. */
 struct gb_queued {
     struct gb_link link;
-    struct gb_claim claim;    /* on room in a tier; its serial is the order of arrival */
+    struct gb_bid bid;        /* for room in a tier; its serial is the order of arrival */
     struct gb_device *device; /* NULL: it is in no queue */
     uint64_t need;            /* bytes of the device's space; 0: it waits for something else */
     bool arriving;            /* the daemon's own work will bring them */
@@ -55,7 +55,7 @@ struct gb_demand {
     unsigned *left; /* storages that left for the request in this try, also for other demands */
 
     /* Found out by gb_evict_for(). */
-    enum gb_look look;
+    enum gb_forecast forecast;
     int room;                    /* an enum gb_leaving, or GPUBUF_E_DEVICE: the driver cannot copy
                                     what leaves next */
     enum gb_tier_kind full_tier; /* out: the uppermost tier without room; GB_TIERS: none */
@@ -93,8 +93,8 @@ uint64_t gb_evict_most(const struct gb_spill *spill, const struct gb_device *dev
 
 /* ---- the queue of a device ---- */
 
-/* Enters the request, or changes what it waits for, with a claim on `full_tier` (GB_TIERS: on
-   none). Taking it out has the next one tried. */
+/* Enters the request, or changes what it waits for, with a bid for room in `full_tier`
+   (GB_TIERS: in none). Taking it out has the next one tried. */
 void gb_queue_enter(struct gb_queue *queue, struct gb_spill *spill, struct gb_queued *queued,
                     struct gb_device *device, uint64_t need, bool arriving,
                     enum gb_tier_kind full_tier);
@@ -102,8 +102,8 @@ void gb_queue_leave(struct gb_spill *spill, struct gb_queued *queued);
 /* Whether a request (`queued` NULL: a new one) that needs `bytes` of the device may be served
    before older ones that wait for space. If not, *arriving says whether these wait for nothing but
    the daemon's own work. */
-bool gb_queue_lets_pass(const struct gb_queue *queue, const struct gb_queued *queued,
-                        uint64_t bytes, bool *arriving);
+bool gb_queue_may_overtake(const struct gb_queue *queue, const struct gb_queued *queued,
+                           uint64_t bytes, bool *arriving);
 /* Notes that the storage got its room, if older requests than this one wait for space. */
 void gb_queue_note_passing(struct gb_queue *queue, const struct gb_queued *queued,
                            struct gb_storage *storage);

@@ -87,7 +87,7 @@ static int copy_pieces(struct pieces *pieces, enum gb_direction direction, char 
 
 static int check_stop(struct gb_move *move, struct gb_error *error)
 {
-    gb_job_goes_on(&move->job); /* a large copy takes long, but no single chunk does */
+    gb_job_note_progress(&move->job); /* a large copy takes long, but no single chunk does */
     if (!atomic_load_explicit(move->stop, memory_order_relaxed))
         return 0;
     return gb_fail(error, GPUBUF_E_CLOSED, "the daemon stops");
@@ -101,7 +101,7 @@ static int copy_host(struct gb_move *move, enum gb_direction direction, const st
     struct gb_pinned *pinned = copy->tier->pinned;
     uint64_t offset = gb_copy_offset(copy), end = offset + copy->bytes;
     struct pieces pieces = {.storage = move->storage};
-    int r = 0, settled;
+    int r = 0, finished;
 
     while (r == 0 && offset < end) {
         uint64_t bytes = gb_pinned_span(pinned, device, offset, end - offset);
@@ -111,8 +111,8 @@ static int copy_host(struct gb_move *move, enum gb_direction direction, const st
             r = copy_pieces(&pieces, direction, gb_pinned_at(pinned, offset), bytes, &move->error);
         offset += bytes;
     }
-    settled = device->ops->settle(device, direction, r == 0 ? &move->error : NULL);
-    return r < 0 ? r : settled;
+    finished = device->ops->finish_copies(device, direction, r == 0 ? &move->error : NULL);
+    return r < 0 ? r : finished;
 }
 
 /* ---- between a device and a file ---- */
@@ -164,12 +164,12 @@ static int write_file(struct gb_move *move, struct gb_spill_file *file, char *me
     struct gb_device *device = move->storage->device;
     struct pieces pieces = {.storage = move->storage};
     uint64_t rest = move->storage->size, bytes = chunk_of(rest);
-    int r = copy_pieces(&pieces, GB_OUT, memory, bytes, &move->error), settled;
+    int r = copy_pieces(&pieces, GB_OUT, memory, bytes, &move->error), finished;
 
     for (int half = 0; r == 0 && rest > 0; half = !half) {
         uint64_t next;
 
-        r = device->ops->settle(device, GB_OUT, &move->error);
+        r = device->ops->finish_copies(device, GB_OUT, &move->error);
         rest -= bytes;
         next = chunk_of(rest);
         if (r == 0)
@@ -182,8 +182,8 @@ static int write_file(struct gb_move *move, struct gb_spill_file *file, char *me
                                                   &move->error));
         bytes = next;
     }
-    settled = device->ops->settle(device, GB_OUT, r == 0 ? &move->error : NULL);
-    return r < 0 ? r : settled;
+    finished = device->ops->finish_copies(device, GB_OUT, r == 0 ? &move->error : NULL);
+    return r < 0 ? r : finished;
 }
 
 static int read_file(struct gb_move *move, struct gb_spill_file *file, char *memory)
@@ -191,7 +191,7 @@ static int read_file(struct gb_move *move, struct gb_spill_file *file, char *mem
     struct gb_device *device = move->storage->device;
     struct pieces pieces = {.storage = move->storage};
     uint64_t rest = move->storage->size;
-    int r = 0, settled;
+    int r = 0, finished;
 
     for (int half = 0; r == 0 && rest > 0; half = !half) {
         char *at = memory + (half ? GB_STAGE_BYTES : 0);
@@ -201,13 +201,13 @@ static int read_file(struct gb_move *move, struct gb_spill_file *file, char *mem
         if (r == 0)
             r = of_tier(move, gb_spill_file_read(file, at, bytes, &move->error));
         if (r == 0) /* the next chunk goes into the other half, which the device must have copied */
-            r = device->ops->settle(device, GB_IN, &move->error);
+            r = device->ops->finish_copies(device, GB_IN, &move->error);
         if (r == 0)
             r = copy_pieces(&pieces, GB_IN, at, bytes, &move->error);
         rest -= bytes;
     }
-    settled = device->ops->settle(device, GB_IN, r == 0 ? &move->error : NULL);
-    return r < 0 ? r : settled;
+    finished = device->ops->finish_copies(device, GB_IN, r == 0 ? &move->error : NULL);
+    return r < 0 ? r : finished;
 }
 
 static int copy_from_file(struct gb_move *move)

@@ -36,9 +36,9 @@ void gb_spill_drop(struct gb_spill *spill, struct gb_storage *storage)
 uint64_t gb_spill_due(const struct gb_spill *spill)
 {
     const struct gb_outage *outage = &spill->outage;
-    uint64_t at = spill->losses.objects > 0 ? spill->losses.tell_at : UINT64_MAX;
+    uint64_t at = spill->losses.objects > 0 ? spill->losses.log_at : UINT64_MAX;
 
-    return outage->lasts && !outage->looking && outage->look_at < at ? outage->look_at : at;
+    return outage->lasts && !outage->checking && outage->check_at < at ? outage->check_at : at;
 }
 
 static void log_losses(struct gb_spill *spill, uint64_t now)
@@ -48,7 +48,7 @@ static void log_losses(struct gb_spill *spill, uint64_t now)
     gb_log(GB_LOG_INFO, "dropped",
            GB_LOG_TEXT("why", "there was no room, and they were published with evict=drop"),
            GB_LOG_NUMBER("objects", losses->objects), GB_LOG_NUMBER("bytes", losses->bytes));
-    *losses = (struct gb_losses){.tell_at = now + TELL_MS};
+    *losses = (struct gb_losses){.log_at = now + TELL_MS};
 }
 
 static void notify(struct gb_spill *spill, struct gb_storage *storage, enum gb_event event)
@@ -250,13 +250,13 @@ uint64_t gb_spill_stuck_ms(const struct gb_storage *storage)
     return storage->failure ? storage->failure->stuck_ms : 0;
 }
 
-void gb_spill_tend(struct gb_spill *spill)
+void gb_spill_run_due(struct gb_spill *spill)
 {
     uint64_t now = spill->losses.objects > 0 ? gb_now_ms() : 0;
 
-    if (spill->losses.objects > 0 && now >= spill->losses.tell_at)
+    if (spill->losses.objects > 0 && now >= spill->losses.log_at)
         log_losses(spill, now);
-    gb_spill_tend_outage(spill);
+    gb_spill_check_outage(spill);
 }
 
 /* ---- coming back ---- */

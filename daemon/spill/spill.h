@@ -21,7 +21,7 @@ struct gb_move_failure {
 /* Dropped objects that are not yet logged; zeroed: none. */
 struct gb_losses {
     uint64_t objects, bytes;
-    uint64_t tell_at; /* the earliest time to log them */
+    uint64_t log_at; /* the earliest time to log them */
 };
 
 /* The disk tier of a daemon that follows another is out of order: it is as if there were none, and
@@ -29,10 +29,10 @@ struct gb_losses {
 struct gb_outage {
     bool lasts;
     bool owed; /* objects lie there: only the directory that they were left in will do */
-    bool looking;
+    bool checking;
     const struct gb_spill_settings *settings;
-    struct gb_error why; /* of a look; the job's while `looking` */
-    uint64_t look_at;
+    struct gb_error why; /* of a check; the job's while `checking` */
+    uint64_t check_at;
     struct gb_job job;
     /* Called when the directory can be used again, by a daemon that is started then. */
     void (*over)(void *moved_arg);
@@ -77,9 +77,9 @@ int gb_spill_restore(struct gb_spill *spill, struct gb_storage *storage, struct 
 
 /* When the storage's driver last failed to copy it out; 0: it did not. */
 uint64_t gb_spill_stuck_ms(const struct gb_storage *storage);
-/* Logs dropped objects, and looks after an outage. To be called when something has changed, and at
+/* Logs dropped objects, and checks an outage. To be called when something has changed, and at
    gb_spill_due() (UINT64_MAX: no need to). */
-void gb_spill_tend(struct gb_spill *spill);
+void gb_spill_run_due(struct gb_spill *spill);
 uint64_t gb_spill_due(const struct gb_spill *spill);
 
 #endif

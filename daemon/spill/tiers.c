@@ -8,7 +8,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
 
-#define LOOK_MS 2000 /* between two looks at a tier that is out of order */
+#define CHECK_MS 2000 /* between two checks of a tier that is out of order */
 
 bool gb_spill_has(const struct gb_spill *spill, const struct gb_device *device,
                   enum gb_tier_kind kind)
@@ -25,9 +25,9 @@ void gb_spill_changed(void *arg)
         gb_device_changed(spill->devices[i]);
 }
 
-void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind full_tier)
+void gb_spill_bid(struct gb_spill *spill, struct gb_bid *bid, enum gb_tier_kind full_tier)
 {
-    if (gb_claim_set(claim, spill->tiers, full_tier))
+    if (gb_bid_set(bid, spill->tiers, full_tier))
         gb_spill_changed(spill); /* for the requests behind it */
 }
 
@@ -115,7 +115,7 @@ void gb_spill_begin_outage(struct gb_spill *spill, const struct gb_error *why)
     spill->outage.lasts = true;
 }
 
-static void look(struct gb_job *job)
+static void try_directory(struct gb_job *job)
 {
     struct gb_outage *outage = GB_CONTAINER(job, struct gb_outage, job);
     uint64_t bytes;
@@ -125,31 +125,31 @@ static void look(struct gb_job *job)
         outage->why.code = 0;
 }
 
-static void looked(struct gb_job *job)
+static void on_tried(struct gb_job *job)
 {
     struct gb_outage *outage = GB_CONTAINER(job, struct gb_outage, job);
     struct gb_spill *spill = GB_CONTAINER(outage, struct gb_spill, outage);
 
-    outage->looking = false;
-    outage->look_at = gb_now_ms() + LOOK_MS;
+    outage->checking = false;
+    outage->check_at = gb_now_ms() + CHECK_MS;
     if (outage->why.code == 0)
         outage->over(spill->moved_arg);
     else
         spill->faults[GB_TIER_DISK] = outage->why;
 }
 
-void gb_spill_tend_outage(struct gb_spill *spill)
+void gb_spill_check_outage(struct gb_spill *spill)
 {
     struct gb_outage *outage = &spill->outage;
 
-    if (!outage->lasts || outage->looking || gb_now_ms() < outage->look_at)
+    if (!outage->lasts || outage->checking || gb_now_ms() < outage->check_at)
         return;
-    if (outage->look_at == 0)
+    if (outage->check_at == 0)
         gb_log(GB_LOG_ERROR, "tier out of order: it is served without",
                GB_LOG_TEXT("tier", gb_tier_name(GB_TIER_DISK)),
                GB_LOG_TEXT("why", spill->faults[GB_TIER_DISK].message));
-    outage->looking = true;
-    outage->job = (struct gb_job){.work = look, .done = looked};
+    outage->checking = true;
+    outage->job = (struct gb_job){.work = try_directory, .done = on_tried};
     gb_mover_submit(spill->tiers[GB_TIER_DISK].mover, &outage->job);
 }
 

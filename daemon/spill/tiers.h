@@ -25,12 +25,12 @@ void gb_spill_end(struct gb_spill *spill);
 
 /* The disk tier cannot be used: from now on it is as if there were none. */
 void gb_spill_begin_outage(struct gb_spill *spill, const struct gb_error *why);
-/* Looks whether the outage is over, if it is time. */
-void gb_spill_tend_outage(struct gb_spill *spill);
+/* Checks whether the outage is over, if it is time. */
+void gb_spill_check_outage(struct gb_spill *spill);
 
-/* Has a waiting request claim room in the tiers from `full_tier` on, which is full (GB_TIERS: in
+/* Has a waiting request bid for room in the tiers from `full_tier` on, which is full (GB_TIERS: in
    none). */
-void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind full_tier);
+void gb_spill_bid(struct gb_spill *spill, struct gb_bid *bid, enum gb_tier_kind full_tier);
 
 /* Whether the device's objects can go to that tier. */
 bool gb_spill_has(const struct gb_spill *spill, const struct gb_device *device,

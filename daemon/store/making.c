@@ -352,7 +352,7 @@ int gb_making_adopt(struct gb_placing *placing)
     return GB_PLACE_MAKING;
 }
 
-void gb_making_take(struct gb_making *making, struct gb_memory *memories)
+void gb_making_move_memories(struct gb_making *making, struct gb_memory *memories)
 {
     struct gb_making_job *job = making->job;
 

@@ -53,7 +53,7 @@ int gb_making_adopt(struct gb_placing *placing);
 int gb_adopt_all(struct gb_device *device, const struct gb_adoption *adoptions, unsigned count,
                  struct gb_memory *memories, struct gb_error *error);
 /* Gives the caller the memories that a finished job has adopted, as many as it has adoptions. */
-void gb_making_take(struct gb_making *making, struct gb_memory *memories);
+void gb_making_move_memories(struct gb_making *making, struct gb_memory *memories);
 /* Gives back memory that became no segment, on the mover's thread if the device has one. */
 void gb_memory_discard(struct gb_device *device, const struct gb_memory *memory);
 /* How many segments are being made or adopted for a user. */

@@ -24,7 +24,7 @@ struct gb_segment {
     uint64_t empty_since_ms;  /* while in that list; 0: not yet noted */
     uint64_t retired_ms; /* when the sessions that map it were asked to unmap it for good … */
     uint64_t asked_ms;   /* … or so that it could be emptied; 0: one that maps it was not asked */
-    uint64_t tally, look;     /* of evict.c: bytes in it that may leave, as of this look */
+    uint64_t tally, forecast; /* of evict.c: bytes in it that may leave, as of this forecast */
     struct gb_link of_device; /* in its device's list of all segments */
     uint64_t id, bytes;
     enum gb_segment_kind kind;
@@ -102,7 +102,7 @@ struct gb_store {
     struct gb_link making;  /* struct gb_making_job: memory that is being made or adopted */
     struct gb_link walks;   /* struct gb_walk: over devices' segments, and mappings */
     uint64_t next_segment;
-    uint64_t looks;           /* of evict.c so far */
+    uint64_t forecasts;       /* of evict.c so far */
     uint64_t retire_after_ms; /* that a segment may be empty; UINT64_MAX: for ever */
     uint64_t unmap_ms;        /* that a mapper may take to unmap a segment whose room is needed */
     /* Called when a mapper should unmap a segment. */

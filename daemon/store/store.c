@@ -422,7 +422,7 @@ static int make_quota(const struct gb_placing *placing, uint64_t bytes)
     over = *held + bytes - quota;
     if (*freeing < over)
         trim(placing->store, device, user, over - *freeing);
-    r = gb_user_may_hold(user, device, bytes, placing->error);
+    r = gb_user_may_occupy(user, device, bytes, placing->error);
     if (r == 0 || *freeing + user->retiring[device->index] < *held + bytes - quota)
         return r;
     device->needed_ms = gb_now_ms();
@@ -498,8 +498,8 @@ static int make_segment(struct gb_placing *placing, enum gb_segment_kind kind, u
     return gb_fail_memory(placing->error);
 }
 
-uint64_t gb_store_near(const struct gb_store *store, const struct gb_device *device, uint64_t soon,
-                       uint64_t enough)
+uint64_t gb_store_reachable_bytes(const struct gb_store *store, const struct gb_device *device,
+                                  uint64_t soon, uint64_t enough)
 {
     uint64_t near = gb_device_free_bytes(device) + soon;
 
@@ -547,7 +547,8 @@ static int place_own(struct gb_placing *placing)
     struct gb_storage *storage = placing->storage;
     struct gb_device *device = placing->key->device;
     uint64_t rounded = gb_round_up(storage->size, device->granularity);
-    bool near = gb_store_near(placing->store, device, device->freeing, rounded) >= rounded;
+    bool near =
+        gb_store_reachable_bytes(placing->store, device, device->freeing, rounded) >= rounded;
     struct gb_domain *domain = gb_domain_get(&placing->store->domains, placing->key);
     struct gb_segment *segment;
     int r;
@@ -741,7 +742,7 @@ static int place_registered(struct gb_placing *placing)
     if (r != 0)
         return r;
     if (placing->making && placing->making->job)
-        gb_making_take(placing->making, memories);
+        gb_making_move_memories(placing->making, memories);
     else if (device->mover)
         return gb_making_adopt(placing);
     else

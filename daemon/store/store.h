@@ -59,8 +59,8 @@ uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_
 
 /* Bytes of a device that are free, that come free soon, or that are in empty segments which nobody
    maps, also in those that are kept for a request. Counting stops at `enough`. */
-uint64_t gb_store_near(const struct gb_store *store, const struct gb_device *device, uint64_t soon,
-                       uint64_t enough);
+uint64_t gb_store_reachable_bytes(const struct gb_store *store, const struct gb_device *device,
+                                  uint64_t soon, uint64_t enough);
 
 /* Gives segments back that have been empty for `retire_after_ms`, and notes the time for those that
    ran empty since the last call. Returns when to call it again; UINT64_MAX: not before a segment

@@ -120,8 +120,8 @@ uint64_t gb_user_room(const struct gb_user *user, enum gb_stock_kind kind)
     return left > user->charges[kind] ? (left - user->charges[kind]) / 2 : 0;
 }
 
-int gb_user_may_take(const struct gb_user *user, enum gb_stock_kind kind, uint64_t more,
-                     struct gb_error *error)
+int gb_user_may_charge(const struct gb_user *user, enum gb_stock_kind kind, uint64_t more,
+                       struct gb_error *error)
 {
     const struct gb_stock *stock = &user->users->stocks[kind];
     uint64_t room = gb_user_room(user, kind);
@@ -142,7 +142,7 @@ int gb_user_may_take(const struct gb_user *user, enum gb_stock_kind kind, uint64
 }
 
 /* The amounts may fall: unsigned sums wrap. */
-static void take(struct gb_user *user, enum gb_stock_kind kind, uint64_t more)
+static void add_charge(struct gb_user *user, enum gb_stock_kind kind, uint64_t more)
 {
     user->charges[kind] += more;
     if (kind < GB_STOCKS)
@@ -156,9 +156,9 @@ void gb_charge_set(struct gb_charge *charge, enum gb_stock_kind kind, uint64_t a
     if (!charge->user)
         return;
     charge->amounts[kind] = amount;
-    take(charge->user, kind, more);
+    add_charge(charge->user, kind, more);
     if (kind == GB_HELD_FDS)
-        take(charge->user, GB_STOCK_OPEN, more);
+        add_charge(charge->user, GB_STOCK_OPEN, more);
 }
 
 void gb_charge_end(struct gb_charge *charge)
@@ -205,10 +205,10 @@ static int may_open(const struct gb_user *user, enum gb_quota_kind kind, uint64_
     bool in_any_case = kind == GB_QUOTA_SESSIONS &&
                        user->has[GB_QUOTA_SESSIONS] < SPARED_SESSIONS &&
                        !gb_users_are_short(user->users);
-    int r = each && !in_any_case ? gb_user_may_take(user, GB_STOCK_OPEN, each * more, error) : 0;
+    int r = each && !in_any_case ? gb_user_may_charge(user, GB_STOCK_OPEN, each * more, error) : 0;
 
     if (r == 0 && kind == GB_QUOTA_SEGMENTS)
-        r = gb_user_may_take(user, GB_STOCK_KEPT, more, error);
+        r = gb_user_may_charge(user, GB_STOCK_KEPT, more, error);
     return r;
 }
 
@@ -230,8 +230,8 @@ int gb_user_may_have(const struct gb_user *user, enum gb_quota_kind kind,
     return gb_fail_limit(error, row->limit, (long long)quota, text);
 }
 
-int gb_user_may_hold(const struct gb_user *user, const struct gb_device *device, uint64_t more,
-                     struct gb_error *error)
+int gb_user_may_occupy(const struct gb_user *user, const struct gb_device *device, uint64_t more,
+                       struct gb_error *error)
 {
     uint64_t quota = user->quota->bytes[device->index], held = user->held[device->index];
     uint64_t left = held < quota ? quota - held : 0;
@@ -274,7 +274,7 @@ void gb_user_note_excess(struct gb_user *user, const struct gb_device *device)
             gb_list_append(&user->users->past, &user->of_past);
         return;
     }
-    user->pressed_ms[device->index] = 0;
+    user->asked_back_ms[device->index] = 0;
     user->past &= ~(UINT64_C(1) << device->index);
     if (!user->past)
         gb_list_remove(&user->of_past);

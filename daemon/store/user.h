@@ -69,9 +69,9 @@ struct gb_user {
     uint64_t freeing[GB_DEVICES];  /* of held: being given back */
     /* Of versions without a name, in the order in which they lost it. */
     struct gb_link nameless_stakes[GB_DEVICES];
-    uint64_t pressed_ms[GB_DEVICES]; /* since when it is asked for its excess; 0: it is not */
-    uint64_t past;                   /* a bit for each device on which it has an excess */
-    uint64_t charges[GB_CHARGES];    /* of all its charges; its part of each stock's `used` */
+    uint64_t asked_back_ms[GB_DEVICES]; /* since when it is asked for its excess; 0: it is not */
+    uint64_t past;                      /* a bit for each device on which it has an excess */
+    uint64_t charges[GB_CHARGES];       /* of all its charges; its part of each stock's `used` */
     uint64_t
         writers;    /* sessions that write live memory, or have ended while their process has not */
     unsigned slots; /* of the object that lease.c looks at: its leases with a slot */
@@ -98,8 +98,8 @@ bool gb_users_are_short(const struct gb_users *users);
 /* How many more of a stock the user may have now. */
 uint64_t gb_user_room(const struct gb_user *user, enum gb_stock_kind kind);
 /* Whether the user may have `more` of a stock now; else GPUBUF_E_LIMIT. */
-int gb_user_may_take(const struct gb_user *user, enum gb_stock_kind kind, uint64_t more,
-                     struct gb_error *error);
+int gb_user_may_charge(const struct gb_user *user, enum gb_stock_kind kind, uint64_t more,
+                       struct gb_error *error);
 /* Sets what is charged, without asking whether the user may have it. */
 void gb_charge_set(struct gb_charge *charge, enum gb_stock_kind kind, uint64_t amount);
 /* Gives all of it back. */
@@ -126,8 +126,8 @@ int gb_user_may_have(const struct gb_user *user, enum gb_quota_kind kind,
                      const struct gb_device *device, uint64_t more, struct gb_error *error);
 /* Whether the user may hold `more` bytes of the device's memory, by its quota of bytes. Else
    GPUBUF_E_LIMIT. */
-int gb_user_may_hold(const struct gb_user *user, const struct gb_device *device, uint64_t more,
-                     struct gb_error *error);
+int gb_user_may_occupy(const struct gb_user *user, const struct gb_device *device, uint64_t more,
+                       struct gb_error *error);
 /* How many bytes the user is past its quota by versions without a name that it holds open. */
 uint64_t gb_user_excess(const struct gb_user *user, const struct gb_device *device);
 /* Of all users. */

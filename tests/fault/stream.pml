@@ -195,7 +195,7 @@ proctype writer(byte w)
 #ifndef NO_WRITER_FENCE
         atomic { flush_writer() }
 #endif
-        /* look_at_claims: one load after the other */
+        /* scan_claims: one load after the other */
         d_step { s = 0; do :: s == SLOTS -> break :: s < SLOTS -> busy[s] = false; s++ od; s = 0; kept = NONE }
         r = 0;
         do

@@ -117,7 +117,7 @@ void gb_mover_submit(struct gb_mover *mover, struct gb_job *job)
     hand_jobs.count++;
 }
 
-void gb_job_goes_on(struct gb_job *job)
+void gb_job_note_progress(struct gb_job *job)
 {
 }
 

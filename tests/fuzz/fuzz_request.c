@@ -112,7 +112,8 @@ static int copy(struct gb_device *device, enum gb_direction direction,
                                   error);
 }
 
-static int settle(struct gb_device *device, enum gb_direction direction, struct gb_error *error)
+static int finish_copies(struct gb_device *device, enum gb_direction direction,
+                         struct gb_error *error)
 {
     return may_fail(error);
 }
@@ -137,7 +138,7 @@ static void make_gpu(struct gb_device *device)
     ops.create = create;
     ops.adopt = adopt;
     ops.copy = copy;
-    ops.settle = settle;
+    ops.finish_copies = finish_copies;
     ops.pin = pin;
     ops.unpin = unpin;
     device->ops = &ops;

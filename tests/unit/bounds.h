@@ -73,7 +73,7 @@ static inline void timed_go_on(struct gb_server *server, uint64_t until)
 {
     uint64_t begun = cpu_ns();
 
-    gb_methods.go_on(server, until);
+    gb_methods.run_tasks(server, until);
     note(&longest_request, begun);
 }
 
@@ -296,7 +296,7 @@ static inline void begin_world(const char *const *options, struct gb_notify *man
     inside.server.turns.slice_ns = GB_SESSION_SLICE_NS;
     timed = gb_methods;
     timed.serve = timed_serve;
-    timed.go_on = timed_go_on;
+    timed.run_tasks = timed_go_on;
     inside.server.service = &timed;
     assert_true(peer_connect(&inside, &asker));
 }

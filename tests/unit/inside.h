@@ -585,7 +585,7 @@ static inline void check_nameless(const struct gb_user *user, const struct gb_de
     }
     DEMAND(user->nameless[0] >= bytes); /* more: what its maker has that nobody holds open */
     DEMAND(user->past == past && gb_list_linked(&user->of_past) == past);
-    DEMAND(past || user->pressed_ms[0] == 0);
+    DEMAND(past || user->asked_back_ms[0] == 0);
 }
 
 static inline void check_users(const struct inside_count *count, uint64_t sessions, bool all)
@@ -728,7 +728,7 @@ static inline void inside_empty(struct inside *inside)
     /* Messages whose peers have not read what they were sent. */
     for (int turns = 0; !gb_list_empty(&server->flights.all); turns++) {
         DEMAND(turns < 8);
-        server->flights.look_at = 0;
+        server->flights.check_at = 0;
         inside_turn(inside);
     }
     DEMAND(server->flights.lingering == 0);

@@ -123,7 +123,7 @@ TEST_WITH(test_does_not_block, begin, end)
 static void go_on_work(struct gb_job *base)
 {
     uv_sem_wait(&world.gate);
-    gb_job_goes_on(base);
+    gb_job_note_progress(base);
     uv_sem_wait(&world.gate);
     work(base);
 }

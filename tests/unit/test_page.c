@@ -34,20 +34,20 @@ TEST(test_slots)
 {
     begin();
     for (unsigned i = 0; i < GB_PAGE_SLOTS; i++) {
-        assert_int_equal(gb_page_take(page, 1000 + i), i + 1);
+        assert_int_equal(gb_page_fill_slot(page, 1000 + i), i + 1);
         assert_int_equal(seen[i], 1000 + i);
     }
-    assert_int_equal(gb_page_take(page, 1), 0);
+    assert_int_equal(gb_page_fill_slot(page, 1), 0);
     gb_page_clear(page, 70); /* it stays taken */
     assert_int_equal(seen[69], 0);
-    assert_int_equal(gb_page_take(page, 1), 0);
+    assert_int_equal(gb_page_fill_slot(page, 1), 0);
     gb_page_drop(page, 1500);
     gb_page_drop(page, 70);
     gb_page_drop(page, 0);
-    assert_int_equal(gb_page_take(page, 2), 70); /* the lowest */
-    assert_int_equal(gb_page_take(page, 3), 1500);
-    assert_int_equal(gb_page_take(page, 4), 0);
-    assert_int_equal(gb_page_take(NULL, 4), 0);
+    assert_int_equal(gb_page_fill_slot(page, 2), 70); /* the lowest */
+    assert_int_equal(gb_page_fill_slot(page, 3), 1500);
+    assert_int_equal(gb_page_fill_slot(page, 4), 0);
+    assert_int_equal(gb_page_fill_slot(NULL, 4), 0);
     end();
 }
 
@@ -118,7 +118,7 @@ static void memory_is_reused(void)
 
 static void slot_is_reused(void)
 {
-    (void)gb_page_take(page, NEXT);
+    (void)gb_page_fill_slot(page, NEXT);
 }
 
 /* The daemon does what somebody has asked for, and answers. */
@@ -148,7 +148,7 @@ static bool play(const step *const *parties, const unsigned char *order, unsigne
     unsigned slot;
 
     memset(&world, 0, sizeof(world));
-    world.slot = gb_page_take(page, OLD);
+    world.slot = gb_page_fill_slot(page, OLD);
     world.leased = world.in_table = true;
     for (unsigned i = 0; i < length; i++)
         parties[order[i]][at[order[i]]++]();

@@ -187,11 +187,11 @@ TEST_WITH(test_stocks, begin, end)
         all[i] = gb_user_get(&users, 1000 + (uid_t)i);
         assert_non_null(all[i]);
         charges[i].user = all[i];
-        while (gb_user_may_take(all[i], GB_STOCK_OPEN, 1, &world.error) == 0) {
+        while (gb_user_may_charge(all[i], GB_STOCK_OPEN, 1, &world.error) == 0) {
             uint64_t room = gb_user_room(all[i], GB_STOCK_OPEN);
 
-            assert_int_equal(gb_user_may_take(all[i], GB_STOCK_OPEN, room, &world.error), 0);
-            assert_int_equal(gb_user_may_take(all[i], GB_STOCK_OPEN, room + 1, &world.error),
+            assert_int_equal(gb_user_may_charge(all[i], GB_STOCK_OPEN, room, &world.error), 0);
+            assert_int_equal(gb_user_may_charge(all[i], GB_STOCK_OPEN, room + 1, &world.error),
                              GPUBUF_E_LIMIT);
             gb_charge_set(&charges[i], GB_STOCK_OPEN, ++taken);
         }

@@ -704,7 +704,7 @@ TEST_WITH(test_watchers_behind_are_not_served, NULL, tear_down)
     session = peer_session(&inside, &watcher);
     const struct gb_service *service = inside.server.service;
     struct gb_service without_time = *service;
-    without_time.tell = tell_nothing;
+    without_time.send_news = tell_nothing;
     expect(&writer, CREATE(1, "n", 1, ",\"mode\":\"0644\""), "\"lease\":1");
     expect(&writer, REQUEST(2, "seal", "\"lease\":1,\"release\":true"), "version");
     expect(&watcher, REQUEST(3, "watch", "\"existing\":false"), "\"watch\":");

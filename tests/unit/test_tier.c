@@ -1,16 +1,16 @@
-/* Claims on tiers, by random calls against a plain search: the oldest that claims a tier comes
+/* Bids on tiers, by random calls against a plain search: the oldest that bids for a tier comes
    first. */
 #include "tests/cases.h"
 
 #include "daemon/memory/tier.h"
 #include "random.h"
 
-enum { CLAIMS = 5 };
+enum { BIDS = 5 };
 
 struct world {
     struct gb_tier tiers[GB_TIERS];
-    struct gb_claim claims[CLAIMS];
-    enum gb_tier_kind from[CLAIMS]; /* of the model */
+    struct gb_bid bids[BIDS];
+    enum gb_tier_kind from[BIDS]; /* of the model */
 };
 
 static void begin(struct world *world)
@@ -18,16 +18,16 @@ static void begin(struct world *world)
     memset(world, 0, sizeof *world);
     for (unsigned kind = 0; kind < GB_TIERS; kind++)
         world->tiers[kind].kind = (enum gb_tier_kind)kind;
-    for (unsigned i = 0; i < CLAIMS; i++) {
-        world->claims[i].serial = 10 * (i + 1);
+    for (unsigned i = 0; i < BIDS; i++) {
+        world->bids[i].serial = 10 * (i + 1);
         world->from[i] = GB_TIERS;
     }
 }
 
-static bool claimed_before(const struct world *world, unsigned kind, uint64_t serial)
+static bool has_before(const struct world *world, unsigned kind, uint64_t serial)
 {
-    for (unsigned i = 0; i < CLAIMS; i++)
-        if (world->from[i] <= kind && world->claims[i].serial < serial)
+    for (unsigned i = 0; i < BIDS; i++)
+        if (world->from[i] <= kind && world->bids[i].serial < serial)
             return true;
     return false;
 }
@@ -35,11 +35,11 @@ static bool claimed_before(const struct world *world, unsigned kind, uint64_t se
 static void check(const struct world *world)
 {
     for (unsigned kind = 0; kind < GB_TIERS; kind++) {
-        for (uint64_t serial = 0; serial <= 10 * (CLAIMS + 1); serial += 5)
-            assert_int_equal(gb_tier_claimed(&world->tiers[kind], serial),
-                             claimed_before(world, kind, serial));
-        assert_int_equal(gb_tier_claimed(&world->tiers[kind], UINT64_MAX),
-                         claimed_before(world, kind, UINT64_MAX));
+        for (uint64_t serial = 0; serial <= 10 * (BIDS + 1); serial += 5)
+            assert_int_equal(gb_tier_has_older_bid(&world->tiers[kind], serial),
+                             has_before(world, kind, serial));
+        assert_int_equal(gb_tier_has_older_bid(&world->tiers[kind], UINT64_MAX),
+                         has_before(world, kind, UINT64_MAX));
     }
 }
 
@@ -52,10 +52,10 @@ TEST(test_by_random_calls)
     begin(&world);
     check(&world);
     for (unsigned i = 0; i < 20000; i++) {
-        unsigned which = test_random_below(&random, CLAIMS);
+        unsigned which = test_random_below(&random, BIDS);
         enum gb_tier_kind from = (enum gb_tier_kind)test_random_below(&random, GB_TIERS + 1);
 
-        assert_int_equal(gb_claim_set(&world.claims[which], world.tiers, from),
+        assert_int_equal(gb_bid_set(&world.bids[which], world.tiers, from),
                          from > world.from[which]);
         world.from[which] = from;
         check(&world);
