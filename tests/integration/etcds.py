@@ -168,7 +168,7 @@ class Node:
             self.ended = True
             self.news.notify_all()
 
-    def tell(self, *lines):
+    def send(self, *lines):
         self.process.stdin.write("".join(line + "\n" for line in lines))
         self.process.stdin.flush()
 
@@ -192,7 +192,7 @@ class Node:
 
     def ask(self, line, many=1, **members):
         since = self.count()
-        self.tell(line)
+        self.send(line)
         return self.wait(since, many=many, **members)
 
     def joined(self, since=0):

@@ -76,7 +76,7 @@ class Connection:
         line, self.pending = self.pending.split(b"\r\n", 1)
         return line
 
-    def take(self, count):
+    def read_bytes(self, count):
         while len(self.pending) < count:
             if not self.receive():
                 raise Ended(self.pending[:200])
@@ -102,8 +102,8 @@ class Connection:
 
     def chunk(self):
         """b"": there are no more"""
-        data = self.take(int(self.line(), 16))
-        assert self.take(2) == b"\r\n"
+        data = self.read_bytes(int(self.line(), 16))
+        assert self.read_bytes(2) == b"\r\n"
         return data
 
     def reply(self, head=False):
@@ -114,7 +114,7 @@ class Connection:
                 while data := self.chunk():
                     body += data
             elif "content-length" in headers:
-                body = self.take(int(headers["content-length"]))
+                body = self.read_bytes(int(headers["content-length"]))
             else:
                 body = self.until_end()
         return Reply(status, headers, body)

@@ -196,14 +196,14 @@ class Model:
         assert storage.copies and not storage.held
         storage.resident = storage.passed = False
         self.spares.append((storage.key, storage.occupied))
-        self.tell("spilled", storage)
+        self.add_event("spilled", storage)
 
     def lose(self, storage, kind):
-        self.tell(kind, storage)
+        self.add_event(kind, storage)
         for version in [v for v in storage.versions if v.named]:
             self.lose_name(version)
 
-    def tell(self, kind, storage):
+    def add_event(self, kind, storage):
         self.events += [(kind, v.name) for v in storage.versions if v.named]
 
     def trim(self, wanted=None):
@@ -283,7 +283,7 @@ class Model:
         finally:
             storage.leases -= 1
         storage.used = self.tick()
-        self.tell("restored", storage)
+        self.add_event("restored", storage)
         return True
 
     # ---- what has left, when that is not predicted ----

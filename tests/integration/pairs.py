@@ -239,7 +239,7 @@ class World(Comparing, Sessions, Steps):
             client.retiring |= set(params["segments"])
             self.retire(client)
         elif method == "leases.recall":
-            self.give_back(client, [client.leases[i] for i in params["leases"]
+            self.release_cached(client, [client.leases[i] for i in params["leases"]
                                     if i in client.leases and client.leases[i].cached])
             for i in params["leases"]:  # those that have lost their slots
                 if i in client.leases and not client.leases[i].cached:
@@ -255,7 +255,7 @@ class World(Comparing, Sessions, Steps):
         elif method != "shutdown":
             raise Difference(f"{method} {params}")
 
-    def give_back(self, client, leases):
+    def release_cached(self, client, leases):
         """Leases that it has merely cached."""
         for lease in leases:
             self.send(client, "release", lease=lease.ident)
@@ -265,7 +265,7 @@ class World(Comparing, Sessions, Steps):
     def retire(self, client):
         """Unmaps what it was asked for, as far as it does not read or write there."""
         used = client.in_use(cached=False)
-        self.give_back(client, [lease for ident, lease in client.leases.items() if lease.cached
+        self.release_cached(client, [lease for ident, lease in client.leases.items() if lease.cached
                                 and client.places[ident]["segment"] in client.retiring - used])
         self.unmap(client, client.retiring - used)
 
@@ -421,7 +421,7 @@ def play(seed, numbers, end=True):
     return failure, world.step_number if world else 0, lines, world.restarts if world else 0
 
 
-def tell(seed, failure, lines, steps, last=60):
+def print_failure(seed, failure, lines, steps, last=60):
     print("\n".join(lines[-last:]))
     print(f"FAILED {type(failure).__name__}: {failure}")
     again = f"--steps {len(steps)}" if steps == list(range(len(steps))) else f"--only {','.join(map(str, steps))}"
@@ -461,7 +461,7 @@ def main():
                     return at if found else None
 
                 steps = shrink(fails, steps, lambda text: print(text, flush=True))
-            tell(seed, failure, lines, steps, 10**9 if options.log else 60)
+            print_failure(seed, failure, lines, steps, 10**9 if options.log else 60)
         elif options.log:
             print("\n".join(lines))
         if options.seed is not None or options.only or (failed and not options.go_on):

@@ -95,7 +95,7 @@ class Comparing:
 
     # ---- the end of a step ----
 
-    def settle(self):
+    def await_due(self):
         """Waits for all that must come now."""
         while True:
             while self.pump():
@@ -149,7 +149,7 @@ class Comparing:
         end = time.monotonic() + DEADLINE
         looks = 0  # the lists of one look are of several moments, and something may happen between them
         while True:
-            self.settle()
+            self.await_due()
             self.look_for_providers()
             found = self.differ()
             if not found:

@@ -187,7 +187,7 @@ class Model:
 
     # ---- names ----
 
-    def tell(self, kind, version):
+    def expect_event(self, kind, version):
         self.expected.append((kind, version.name, version.number))
 
     def tick(self):
@@ -213,7 +213,7 @@ class Model:
             self.let_go(former[0].storage)
         for older in reversed([version, *former][version.keep + 1:]):
             self.lose_name(older)
-        self.tell("sealed", version)
+        self.expect_event("sealed", version)
 
     def lose_name(self, version):
         versions = self.names[version.name]
@@ -229,7 +229,7 @@ class Model:
     def unname(self, version, kind):
         """A current version takes the older ones along."""
         if self.names[version.name][0] is version:
-            self.tell(kind, version)
+            self.expect_event(kind, version)
             for older in reversed(self.names[version.name][1:]):
                 self.lose_name(older)
         self.lose_name(version)
@@ -267,7 +267,7 @@ class Model:
         lease.cached, lease.slot, lease.parked = False, None, True
         self.let_go(lease.version.storage)
         if lease.version.named:
-            self.tell("parked", lease.version)
+            self.expect_event("parked", lease.version)
 
     def cache(self, lease, used):
         if lease.slot is None:

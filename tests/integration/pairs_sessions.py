@@ -193,7 +193,7 @@ class Sessions:
                 continue
             if must is None:
                 raise Difference(f"{one.name} version {one.number} is resumed for {self.who(client)}, and is not there")
-            self.take_again(client, former, one, ident)
+            self.resume_lease(client, former, one, ident)
             if one.parked or not one.version.storage.size:
                 continue
             if one.place["bytes"]:
@@ -228,7 +228,7 @@ class Sessions:
         return next((l for l in one.version.leases if l.left and l.client is former and l.write == one.write
                      and (one.write or l.part == one.part)), None)
 
-    def take_again(self, client, former, one, ident):
+    def resume_lease(self, client, former, one, ident):
         version = one.version
         if one.stays:
             lease = self.left_of(former, one)
@@ -239,7 +239,7 @@ class Sessions:
             if one.parked:
                 lease.parked = True
                 if version.named:
-                    self.model.tell("parked", version)
+                    self.model.expect_event("parked", version)
         lease.stamp = one.stamp
         client.places[ident] = one.place
 
@@ -254,7 +254,7 @@ class Sessions:
         self.end_daemon(rng, signal.SIGHUP)
 
     def end_daemon(self, rng, how):
-        self.settle()
+        self.await_due()
         self.wait_for_journal()
         if how == signal.SIGHUP:
             self.catch_up()
@@ -285,7 +285,7 @@ class Sessions:
             if time.monotonic() > end:
                 raise Difference("no journal was begun again")
             self.eye.call("stats")
-            self.settle()
+            self.await_due()
             time.sleep(0.01)
 
     def instance(self):

@@ -181,7 +181,7 @@ class Steps:
                 lease = self.opened(reader, told, version)
                 if rng.random() < 0.8 and self.ask(reader, "release", None, scarce=False, lease=lease.ident, park=True) is not None:
                     self.model.park(lease)
-            self.settle()  # a request that waited may have been granted a segment just now
+            self.await_due()  # a request that waited may have been granted a segment just now
             self.unmap(writer, writer.mapped() - writer.in_use())
             self.unmap(reader, reader.mapped() - reader.in_use())
             self.compare()  # which learns what it counts for its users
@@ -303,7 +303,7 @@ class Steps:
                 self.end_parked(client, lease)
             return
         if version.named:
-            self.model.tell("resumed", version)
+            self.model.expect_event("resumed", version)
         self.opened(client, told, version)
         if self.ask(client, "release", None, scarce=False, lease=lease.ident) is not None:
             self.released(client, lease)
@@ -395,7 +395,7 @@ class Steps:
             self.shim.fail("memfd", errno.ENOMEM, count=rng.choice([1, 1, 1000]), skip=rng.choice([0, 0, 1]))
             for _ in range(3):
                 getattr(self, rng.choice(["publish", "create", "create_live", "open", "wake", "move", "take_part"]))(rng)
-                self.settle()
+                self.await_due()
                 self.catch_up()
 
     @action(0.5)
@@ -556,7 +556,7 @@ class Steps:
             return
         prefix = rng.choice(["", "", "b", "live", "s/"])
         kinds = rng.choice([[], [], ["sealed", "deleted"], ["parked", "resumed", "sealed"]])
-        self.settle()
+        self.await_due()
         self.catch_up()
         told = self.ask(client, "watch", None, prefix=prefix, existing=False, **({"kinds": kinds} if kinds else {}))
         if told:
@@ -566,7 +566,7 @@ class Steps:
     def unwatch(self, rng):
         client = self.some_client(rng, lambda c: c.watches)
         if client:
-            self.settle()
+            self.await_due()
             self.catch_up()
             found = self.differ_events()
             if found:

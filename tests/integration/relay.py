@@ -21,7 +21,7 @@ class Relay:
         self.lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def look(self, near, answers, data):
+    def pass_on(self, near, answers, data):
         """The part of `data`, which has come by the connection `near` or as an answer to it, that goes on. It may wait."""
         raise NotImplementedError
 
@@ -48,7 +48,7 @@ class Relay:
     def _pump(self, near, source, sink):
         try:
             while data := source.recv(1 << 16):
-                sink.sendall(self.look(near, sink is near, data))
+                sink.sendall(self.pass_on(near, sink is near, data))
         except OSError:
             pass
         for end in (source, sink):
@@ -85,7 +85,7 @@ class Lane(Relay):
         self.released = threading.Event()
         self.held = threading.Event()
 
-    def look(self, near, answers, data):
+    def pass_on(self, near, answers, data):
         self.turns += answers and self.asked
         self.asked = not answers
         if not answers:
@@ -101,7 +101,7 @@ class Lane(Relay):
             self.released.wait()
         return data
 
-    def hold(self, count):
+    def hold_after(self, count):
         """Holds everything back after `count` more bytes."""
         self.released.clear()
         self.held.clear()
@@ -149,7 +149,7 @@ class Proxy(Relay):
             self.cut, self.deaf, self.blind, self.slow = cut, deaf, blind, slow
             self.changed.notify_all()
 
-    def holds(self):
+    def holds_any(self):
         """Whether anything is held back."""
         return self.held > 0
 
@@ -158,7 +158,7 @@ class Proxy(Relay):
             return not (self.cut or self.deaf or (self.blind and near in self.watching))
         return not (self.cut or (self.slow is not None and self.slow in data))
 
-    def look(self, near, answers, data):
+    def pass_on(self, near, answers, data):
         with self.changed:
             if not answers and b"POST /v3/watch" in data:
                 self.watching.add(near)

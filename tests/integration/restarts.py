@@ -131,11 +131,11 @@ class Kept:
     def start(self, *options):
         """A session on the next daemon, once that is ready."""
         self.launch(*options)
-        while not self._take(self.manager.receive()):
+        while not self._act_on(self.manager.receive()):
             pass
         return Peer(f"{self.directory}/s")
 
-    def _take(self, told):
+    def _act_on(self, told):
         """Acts on a message of the daemon; True: it is ready."""
         assert told, "no word in time"
         message, fds = told
@@ -153,7 +153,7 @@ class Kept:
         self.process.kill()
         _, stderr = self.process.communicate(timeout=DEADLINE)
         while told := self.manager.receive(0):
-            self._take(told)
+            self._act_on(told)
         return stderr.decode()
 
     def pages(self):

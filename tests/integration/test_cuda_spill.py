@@ -190,7 +190,7 @@ def test_killed_while_it_waits_for_room(gated, child):
         out.wait()
         one.kill()
         tiered.check("b", "c")
-    tiered.settle()
+    tiered.wait_for_moves()
     assert tiered.tiers_of("abc") == ["device"] * 3, "nobody wants room any more"
     assert tiered.stats()["devices"][0]["leased"] == 0
     tiered.check("a", "b", "c")

@@ -257,7 +257,7 @@ def test_a_reader_that_goes_in_the_middle(served):
         for _ in range(5):
             connection = Connection(served.port)
             connection.send(f"GET {path} HTTP/1.1\r\nHost: {connection.host}\r\n\r\n".encode())
-            connection.take(1)
+            connection.read_bytes(1)
             connection.socket.setsockopt(  # a reset, with data under way
                 socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
             connection.close()
@@ -754,7 +754,7 @@ def test_stopping_with_everything_under_way(daemon, gateway):
     connection = Connection(one.port)
     connection.send(b"GET")
     open_ones.append(connection)
-    open_ones[3].take(1)
+    open_ones[3].read_bytes(1)
     assert one.stop() == 0
     for connection in open_ones:
         connection.close()

@@ -163,7 +163,7 @@ def test_metrics_where_all_are_served(small):
     for _ in range(3):
         busy.append(Connection(small.port))
         busy[-1].send(f"GET /api/objects HTTP/1.1\r\nHost: {busy[-1].host}\r\n\r\n".encode())
-        busy[-1].take(1)
+        busy[-1].read_bytes(1)
     assert get(small.port, "/api/stats").status == 503
     for _ in range(10):
         assert get(small.port, "/metrics").status == get(small.port, "/healthz").status == 200
@@ -305,7 +305,7 @@ def test_nor_one_that_does_not_read(hasty):
     for path in ("/api/objects", "/api/events"):
         connection = Connection(hasty.port)
         connection.send(f"GET {path} HTTP/1.1\r\nHost: {connection.host}\r\n\r\n".encode())
-        connection.take(1)
+        connection.read_bytes(1)
         while connections_at(hasty.port) > 1:
             flood(peer, "alias", 500, name="x" * 250, of="base", mode="0604", replace=True)
         connection.close()
@@ -343,7 +343,7 @@ def test_nor_one_that_is_to_be_refused(daemon, gateway):
     busy = [Connection(small.port) for _ in range(3)]
     for connection in busy:
         connection.send(f"GET /api/objects HTTP/1.1\r\nHost: {connection.host}\r\n\r\n".encode())
-        connection.take(1)
+        connection.read_bytes(1)
     start = time.monotonic()
     refused = Connection(small.port)
     refused.send(b"GET /metr")

@@ -26,5 +26,5 @@ def test_programs(part):
         if isinstance(failure, pairs.NoFailpoints):
             pytest.skip("this daemon was built without failpoints")
         if failure:
-            pairs.tell(seed, failure, lines, list(range(last + 1)))
+            pairs.print_failure(seed, failure, lines, list(range(last + 1)))
         assert not failure

@@ -276,7 +276,7 @@ def test_the_owner_is_killed_in_the_middle(cluster, percent):
     size = 32 * MIB
     with a.connect() as here:
         share(here, "x", os.urandom(size))
-    a.lane.hold(size * percent // 100)
+    a.lane.hold_after(size * percent // 100)
     with b.connect() as there:
         ident = there.request("open", name="x", wait_ms=WAIT)
         a.lane.wait_held()
@@ -301,8 +301,8 @@ def test_another_copy_takes_over(cluster, how):
     cluster.await_copy("x", "c")
     wait_until(lambda: cluster.keys("words"))  # by which b can check c's
     cluster.await_news(b)
-    c.lane.hold(MIB // 2)  # which one is asked first is chance
-    a.lane.hold(4 * MIB)
+    c.lane.hold_after(MIB // 2)  # which one is asked first is chance
+    a.lane.hold_after(4 * MIB)
     with b.connect() as there:
         ident = there.request("open", name="x", wait_ms=WAIT)
         a.lane.wait_held()
@@ -371,7 +371,7 @@ def test_a_peer_that_stops_in_the_middle(cluster, came):
         share(here, "x", data)
         cluster.await_names("x")  # before that a fetch finds no machine, and says so
         cluster.await_news(b)
-        a.lane.hold(came)
+        a.lane.hold_after(came)
         ident = there.request("open", name="x", wait_ms=WAIT)
         a.lane.wait_held()
         b.peer.stop()

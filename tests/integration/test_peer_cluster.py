@@ -102,11 +102,11 @@ def test_a_name_is_asked_for_until_etcd_has_told_of_its_newer_version(cluster, p
     before = cluster.etcd.revision()
     here.put("x", b"second", replace=True, **SHARED)
     wait_until(lambda: cluster.etcd.revision() > before)
-    a.lane.hold(1300)  # some ten refusals
+    a.lane.hold_after(1300)  # some ten refusals
     waiting = there.request("open", name="x", wait_ms=WAIT)
     a.lane.wait_held()
     proxy.set()
-    wait_until(lambda: not proxy.holds())
+    wait_until(lambda: not proxy.holds_any())
     a.lane.release()
     assert there.reply(waiting)["object"]["bytes"] == len(b"second")
 
@@ -126,7 +126,7 @@ def test_a_name_that_is_deleted_and_made_again_while_it_is_asked_for(cluster, pr
     proxy.set(deaf=True)
     here.call("delete", name="x")
     wait_until(lambda: "/gpubufd/names/x" not in cluster.etcd.keys())
-    a.lane.hold(1)
+    a.lane.hold_after(1)
     waiting = there.request("open", name="x", wait_ms=WAIT)
     a.lane.wait_held()  # a's word that it has no x
     here.put("x", b"made anew", **SHARED)

@@ -49,7 +49,7 @@ def test_a_side_link_that_breaks(cluster):
     with a.connect() as here, b.connect() as there:
         share(here, "x", data)
         for count in (44, 40, 36, 30):
-            a.lane.hold(count * MIB)
+            a.lane.hold_after(count * MIB)
             ident = there.request("open", name="x", wait_ms=WAIT)
             a.lane.wait_held()
             if sides := a.lane.pairs[2:]:
@@ -69,7 +69,7 @@ def test_a_reader_that_leaves_in_the_middle(cluster):
     with a.connect() as here:
         share(here, "x", bytes(48 * MIB))
     for count in range(4096, 46 * MIB, 5 * MIB):
-        a.lane.hold(count)
+        a.lane.hold_after(count)
         reader = b.connect()
         reader.request("open", name="x", wait_ms=WAIT)
         a.lane.wait_held()
@@ -84,7 +84,7 @@ def test_a_stop_in_the_middle(cluster):
     with a.connect() as here:
         share(here, "x", bytes(48 * MIB))
     for at in (1, 8, 40):
-        a.lane.hold(at * MIB)
+        a.lane.hold_after(at * MIB)
         with b.connect() as there:
             there.request("open", name="x", wait_ms=WAIT)
             a.lane.wait_held()

@@ -275,7 +275,7 @@ def test_a_reconnect_ends_what_nobody_waits_for(cluster):
     data = os.urandom(24 * MIB)
     with a.connect() as here:
         share(here, "x", data)
-        a.lane.hold(4 * MIB)
+        a.lane.hold_after(4 * MIB)
         reader = b.connect()
         reader.request("open", name="x", wait_ms=WAIT)
         a.lane.wait_held()

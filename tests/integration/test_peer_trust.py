@@ -122,7 +122,7 @@ def test_a_machine_whose_layout_differs_is_left_at_once(trio, cluster):
     evil(liar, content=len(data), layout={"kind": "array", "dtype": "uint8", "shape": [len(data)], "data": {"bytes": len(data)}})
     answer, sends = liar.answers["open"], threading.Event()
     liar.answers["open"] = lambda request: sends.wait(DEADLINE) and answer(request)
-    a.lane.hold(2 * MIB)
+    a.lane.hold_after(2 * MIB)
     with b.connect() as there:
         waiting = there.request("open", name="x", wait_ms=60_000)
         a.lane.wait_held()

@@ -137,7 +137,7 @@ def test_the_owner_is_killed(cluster):
     a, b = start(cluster, "a", "b")
     with a.connect() as here, b.connect() as there:
         share(here, "x", os.urandom(40 * MIB))
-        a.lane.hold(2000)
+        a.lane.hold_after(2000)
         request = there.request("open", name="x", wait_ms=WAIT)
         a.lane.wait_held()
         a.peer.kill()
@@ -156,7 +156,7 @@ def test_a_reader_that_leaves(cluster):
     data = os.urandom(40 * MIB)
     with a.connect() as here, b.connect() as there:
         share(here, "x", data)
-        a.lane.hold(2000)
+        a.lane.hold_after(2000)
         with b.connect() as other:
             other.request("open", name="x", wait_ms=WAIT)
             a.lane.wait_held()

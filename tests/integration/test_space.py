@@ -16,7 +16,7 @@ def tiered(daemon_factory, place):
                           device=test_device.OPTION.replace("64M", "32M"))
 
 
-def settle(peer):
+def wait_for_moves(peer):
     """Nothing is being copied any more, ahead of time, which would outlast the test."""
     peer.wait_for_stats(lambda stats: stats["devices"][0]["leaving"] == 0)
 
@@ -36,7 +36,7 @@ def test_large_ones_after_many_small_ones(tiered, unmaps):
         assert len(reader.names()) == 1012
         for name, text in (("small/7", b"00000007"), ("large/0", b"00000000")):
             assert reader.open_object(name).read()[:8] == text
-        settle(reader)
+        wait_for_moves(reader)
     peer.close()
 
 
@@ -51,7 +51,7 @@ def test_one_who_keeps_what_is_retired(tiered):
             peer.create_object(f"o/{i}", bytes_layout(4 * MIB), b"%02d" % i)
             peer.unmap()
         assert len(peer.names()) == 20
-        settle(peer)
+        wait_for_moves(peer)
         figures = peer.call("stats")["devices"][0]
         assert figures["pinned_by_clients"] + figures["retained"] >= 12 * MIB, figures
 
@@ -77,7 +77,7 @@ def test_several_at_once(tiered):
     assert failures == []
     with Peer(tiered.path) as peer:
         assert len(peer.names()) == 60
-        settle(peer)
+        wait_for_moves(peer)
 
 
 def test_a_tier_that_nothing_can_use(daemon_factory):

@@ -297,7 +297,7 @@ def test_copies_are_made_ahead(start):
     tiered.put(names[8])
     tiered.peer.wait_for_stats(
         lambda s: s["devices"][0]["used"] - s["devices"][0]["clean"] <= 80 * MIB)
-    tiered.settle()
+    tiered.wait_for_moves()
     assert tiered.stats()["devices"][0]["spills"] == 0
     assert tiered.tiers_of(names) == ["device"] * 9
     assert tiered.tier(BELOW)["writes"] == 5

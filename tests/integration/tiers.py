@@ -63,7 +63,7 @@ class Tiered:
     def files(self):
         return sorted(f for f in os.listdir(self.directory) if f.endswith(".spill"))
 
-    def settle(self):
+    def wait_for_moves(self):
         """Waits until no content moves."""
         self.peer.wait_for_stats(lambda s: all(d["leaving"] == 0 for d in s["devices"]))
 
