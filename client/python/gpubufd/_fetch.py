@@ -169,7 +169,7 @@ class HostBundle(HostCopy):
         bundle._wait_ready(0)
         bundle._read(DATA, 0, _core.address(self._buffers[(), DATA])[0], view.nbytes, 0)
         self._all = bundle._entries()
-        self._numbers = {entry[0]: i for i, entry in enumerate(self._all)}
+        self._index_of = {entry[0]: i for i, entry in enumerate(self._all)}
         self._tensor_count, self._manifest_bytes = len(self._all), bundle._manifest_bytes
         self.metadata = bundle.metadata
 
@@ -180,7 +180,7 @@ class HostBundle(HostCopy):
         return self._all[i]
 
     def _find(self, name: str) -> int:
-        return self._numbers.get(name, -1)
+        return self._index_of.get(name, -1)
 
     def _tensor(self, i: int) -> Any:
         _, dtype, shape, offset, size = self._all[i]
