@@ -113,19 +113,17 @@ HELD = {
                 "test_weights_larger_than_a_quota_are_swapped",
         "python/test_swap.py": "test_weights_larger_than_a_quota_are_swapped",
         "lib/test_keep.c": "test_what_is_stale_is_given_back_before_a_create"},
-    "*Providers.*": {PROVIDE: "test_users_take_turns"},
-    "is asked for 64 names of one user at a time": "*Providers.*",
-    "*The log.*": {
+    "a provider is asked for another user's at once": {PROVIDE: "test_users_take_turns"},
+    "users take turns, with 64 names each": "a provider is asked for another user's at once",
+    "A user causes one line a minute of each kind": {
         LIMITS: "test_nobody_fills_the_log test_a_refused_session_is_told_why", STRANGERS: "test_what_others_can_write_into_the_log",
         "unit/test_log.c": "test_one_a_minute_with_a_count test_by_user_and_kind"},
     "losses are always written": {"integration/test_spill_files.py": "test_a_pack_that_is_not_what_was_written"},
-    "A user causes one line a minute of each kind": "losses are always written",
-    "*Time.*": {
+    "is asked for it and ended after `unmap_ms`": {
         LIMITS: "test_a_reader_that_never_reads", CHARGES: "test_who_does_not_answer_is_ended_for_who_waits",
         EXCESS: "test_a_reader_past_its_quota_does_not_keep_a_device test_no_more_end_than_have_to",
         HOSTILE: "test_others_are_served"},
-    "disconnects a client that does not read its answers": "*Time.*",
-    "disconnects one that does not unmap": "*Time.*",
+    "is disconnected past `output_bytes`": "is asked for it and ended after `unmap_ms`",
     "*Descriptors.*": {
         EXHAUSTION: "test_what_is_sent_and_not_received test_what_is_queued test_several_users test_registered_memory "
                     "test_killed_beside_registered_memory",
@@ -144,7 +142,6 @@ HELD = {
     "- `gpubufd-gateway`, on libmicrohttpd and NNG": {
         HTTP: "test_private_objects_are_counted_only test_what_is_refused_at_the_start test_what_the_gateway_may_not_see"},
     "Its user owns nothing and sees what its group may open": "- `gpubufd-gateway`, on libmicrohttpd and NNG",
-    "On loopback without a token it names only": "- `gpubufd-gateway`, on libmicrohttpd and NNG",
     "- `gpubufd-peer`, on OpenSSL and libcurl": {
         PEER: "test_what_is_not_for_other_machines test_a_stranger_without_a_certificate "
               "test_a_stranger_asks_what_makes_no_sense",
@@ -152,7 +149,7 @@ HELD = {
         "integration/test_peer_cluster.py": "test_a_machine_that_is_not_in_etcd_gets_nothing",
         "integration/test_peer_ucx.py": "test_no_option_without_the_word"},
     "serves machines with a certificate of the cluster": "- `gpubufd-peer`, on OpenSSL and libcurl",
-    "A machine that says that it has a copy decides nothing": {
+    "A machine with a copy decides nothing": {
         TRUST: "test_who_says_that_it_has_a_copy test_false_content_is_not_sealed test_a_higher_revision_of_another_machines "
                "test_the_origin_has_died_without_a_word "
                "test_the_origins_word_outlives_it_in_etcd"},
@@ -162,7 +159,7 @@ HELD = {
     "256 leases on each of its fifteen connections": {
         PEER: "test_what_a_stranger_may_have_at_a_time", STRANGERS: "test_leases_that_are_asked_for_at_once",
         "unit/test_peer_session.c": "test_leases_that_are_not_used_end"},
-    "Stopping `gpubufd-peer` ends all of them": {
+    "Stopping `gpubufd-peer` ends all leases of other machines": {
         "integration/test_rule1_disconnect.py": "test_kill_9 test_other_ends"},
     "**Parsers are fuzzed.**": {
         f"fuzz/fuzz_{name}.c": "LLVMFuzzerTestOneInput"
@@ -280,7 +277,8 @@ memory is reused as it is | say where a reader reads | elements, and GPU memory 
 So let only users read it | Eight users with file systems | The log has names of objects | Two processes with users of their own
 Whoever has the authority's key | explains the algorithm | Name the CUDA stream | This has two risks:
 Processes take turns on a GPU | **Turns.** | **Endings.** | **Events.** | **Not bounded** | measures the result
-With several hostile users | By default there is no quota
+With several hostile users | By default there is no quota | For time, the log and providers
+promises what machines and strangers cannot do
 """.replace("\n", "|").split("|")
 NO_PROMISE = [words.strip() for words in NO_PROMISE if words.strip()]
 
