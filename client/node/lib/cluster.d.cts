@@ -13,12 +13,12 @@ export interface Place {
   node: string
   /** The machine that published the name. */
   origin: string
-  /** Of the object in that machine's daemon. */
+  /** The version in that machine's daemon. */
   version: number
   bytes: number
-  /** When the machine published or copied it, by its own clock, in milliseconds since 1970; 0: it did not say. */
+  /** When the machine published or copied it, by its own clock, in milliseconds since 1970; 0: unknown. */
   since: number
-  /** Where the machine is reached. Absent: it is this one. */
+  /** The machine's address. Absent: it is this machine. */
   host?: string
   port?: number
   isCopy: boolean
@@ -42,16 +42,16 @@ export interface Peer {
   port: number
 }
 
-// Each asks gpubufd-peer of this machine. ConnectError: no peer answers; UnavailableError: it cannot answer now.
+// Each function asks this machine's gpubufd-peer. ConnectError: no peer answers. UnavailableError: it cannot answer now.
 
 /**
- * The machines that have the name, this one first. NotFoundError: none has it. `why`: why other machines could not be
- * asked, so that some may be missing.
+ * Returns the machines that have the name, this one first. NotFoundError: none has it. `why`: why other machines could not
+ * be asked, so that some may be missing.
  */
 export function where (name: string, options?: ClusterOptions): Promise<Place[] & { why?: string }>
-/** The names of the cluster that begin with `prefix`, in their order. */
+/** Returns the names of the cluster that begin with `prefix`, in order. */
 export function list (prefix?: string, options?: ClusterOptions): Promise<Name[]>
-/** The other machines of the cluster that are there now, in the order of their names. */
+/** Returns the other machines of the cluster that are reachable now, in the order of their names. */
 export function peers (options?: ClusterOptions): Promise<Peer[]>
-/** The peer's figures, as docs/METRICS.md has them, without `gpubufd_peer_`; `fetch_failures_total` is an object. */
+/** Returns the peer's metrics as docs/METRICS.md names them, without `gpubufd_peer_`; `fetch_failures_total` is an object. */
 export function stats (options?: ClusterOptions): Promise<Record<string, number | Record<string, number>>>

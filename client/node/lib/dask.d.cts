@@ -3,20 +3,20 @@
 import type * as arrow from 'apache-arrow'
 import type { Client, NDArray, OpenOptions, Publishable, Table } from './index.cjs'
 
-/** A block of a collection. */
+/** A part of a collection: one object in one daemon. */
 export interface Partition {
   name: string
   /** The host of the daemon that has it. */
   host: string
   device: string
   bytes: number
-  /** Of a frame or a series. */
+  /** In a frame or a series. */
   rows?: number
-  /** Of an array. */
+  /** In an array, in elements. */
   shape?: number[]
 }
 
-/** A published Dask DataFrame, Series or Array. It keeps the partitions from being deleted until release(). */
+/** A published Dask DataFrame, Series or Array. Its partitions are not deleted before release(). */
 export class Dataset<T extends Table | NDArray = Table> implements AsyncIterable<T> {
   private constructor ()
   readonly name: string
@@ -29,29 +29,29 @@ export class Dataset<T extends Table | NDArray = Table> implements AsyncIterable
   readonly numRows: number | undefined
   readonly released: boolean
   /**
-   * Opens partition `i`, which the caller releases: a Table with the columns and perhaps the index, or an NDArray.
-   * NotFoundError: it is in a daemon of another machine. (gpubufd-peer brings those published with scope="cluster".)
+   * Opens partition `i`, which you release: a Table with the columns and perhaps the index, or an NDArray. NotFoundError: it
+   * is on another machine, and was not published with scope="cluster".
    */
   open (i: number, options?: OpenOptions): Promise<T>
-  /** The partitions, one after the other; each is released when the next one is asked for. */
+  /** Iterates over the partitions; each is released when the next one is requested. */
   [Symbol.asyncIterator] (): AsyncGenerator<T, void, undefined>
-  /** All rows as one table over the shared memory, valid until release(); copies of what is on a GPU. */
+  /** Returns all rows as one table over the shared memory, valid until release(); partitions on a GPU are copied. */
   toArrow (options?: { columns?: string[], signal?: AbortSignal }): Promise<arrow.Table>
-  /** Gives the collection back. If it has been replaced and nobody else reads it, its partitions are deleted. */
+  /** Releases the collection. If it has been replaced and nobody else reads it, its partitions are deleted. */
   release (): Promise<void>
   [Symbol.asyncDispose] (): Promise<void>
 }
 
 /**
- * The collection that a Dask program published under `name` by `gpubufd.dask.publish()`. Only its manifest is read. NotFoundError: there
- * is no such name, `timeout` milliseconds later; InvalidError: it is no publication of Dask's.
+ * Opens a collection that `gpubufd.dask.publish()` published. Only its manifest is read. `timeout`: milliseconds to wait for
+ * the name. NotFoundError: there is no such name. InvalidError: the object is not a collection.
  */
 export function getDataset<T extends Table | NDArray = Table> (
   client: Client, name: string, options?: { timeout?: number, signal?: AbortSignal }): Promise<Dataset<T>>
 
 /**
- * Publishes tables as the partitions of a Dask DataFrame, which `gpubufd.dask.load(name)` loads in Python. All have the same
- * columns. Its index counts rows. The name appears when all partitions are there. ExistsError: it is taken.
+ * Publishes tables with the same columns as the partitions of a Dask DataFrame, for `gpubufd.dask.load(name)` in Python. Its
+ * index counts rows. The name appears when all partitions are published. ExistsError: it is taken.
  */
 export function publishDataset (
   client: Client, name: string, tables: Iterable<Publishable> | AsyncIterable<Publishable>,

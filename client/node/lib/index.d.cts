@@ -15,25 +15,25 @@ export interface ConnectOptions {
   socket?: string
   /** The client's name in `gpubufctl ps`. */
   name?: string
-  /** Milliseconds to connect, and to reconnect after a connection was lost. Default 5000. */
+  /** Milliseconds to connect, and to reconnect after the connection broke. Default 5000. */
   timeout?: number
   /** Idle mappings to keep for later opens, in bytes. Default 1 GiB. */
   cacheBytes?: number
   /**
-   * How many leases stay cached after release(), so that the next open() of the name needs no request; false: none.
-   * An open() that begins after a change of the name sees the change. Default true, which is 1024.
+   * How many objects that were opened twice stay open after release(), so that the next open() needs no request; false: none.
+   * An open() that begins after the name changed sees the change. Default true, which is 1024.
    */
   cacheLeases?: number | boolean
   /** Reconnect after the connection broke. Default true. */
   reconnect?: boolean
-  /** Connect when the first request is made, or `connect()` is called: connect() resolves at once. Default false. */
+  /** Connect at the first request, or at client.connect(). Then connect() resolves at once. Default false. */
   lazyConnect?: boolean
   /**
-   * Called after attempt number `times` to connect has failed, from 1 on, the first connection's too. Returns the
-   * milliseconds until the next attempt, or null to give up. With it `timeout` does not bound the attempts.
+   * Called after attempt number `times` (from 1) to connect has failed. Returns the milliseconds until the next attempt, or
+   * null to give up. `timeout` then does not limit the attempts.
    */
   retryStrategy?: (times: number, error: GpubufError) => number | null | undefined | void
-  /** Show copies instead of shared memory, in all objects. Default false. */
+  /** Open all objects as writable copies instead of shared memory. Default false. */
   copy?: boolean
   signal?: AbortSignal
 }
@@ -42,22 +42,23 @@ export interface RequestOptions {
   signal?: AbortSignal
 }
 
-/** Which version of a name is meant. Default: the current one. */
+/** Selects a version of a name. Default: the current one. */
 export interface VersionOptions extends RequestOptions {
   version?: number
-  /** The newest version with this label; not together with `version`. */
+  /** The newest version with this label. Not together with `version`. */
   label?: string
 }
 
 export interface OpenOptions extends RequestOptions {
-  /** Milliseconds to wait until the object exists, a day at most. Default 0. */
+  /** Milliseconds to wait until the object exists, at most a day. Default 0. */
   timeout?: number
   /** Only this version. */
   version?: number
   /** The newest version with this label. */
   label?: string
+  /** Open a writable copy instead of shared memory. Default: as in connect(). */
   copy?: boolean
-  /** A live object, for writing; other writers may be active. UnsupportedError: it is not live. Default false. */
+  /** Open a live object for writing; other writers may be active. UnsupportedError: it is not live. Default false. */
   write?: boolean
 }
 
@@ -72,28 +73,29 @@ export interface CreateOptions extends RequestOptions {
   share?: 'fd' | 'ipc'
   /** Rights of others to open (4) and to replace (2): an octal string or a number. Default "0600". */
   mode?: string | number
+  /** Take the name from an object that has it. Otherwise ExistsError. Default false. */
   replace?: boolean
-  /** Milliseconds after which it is deleted. */
+  /** Milliseconds after which the object is deleted. */
   ttl?: number
-  /** How it is evicted when memory is short. Default: the daemon's, 'spill' unless it is a cache. */
+  /** When memory is short: move it to a tier, drop it, or keep it. Default: the daemon's --evict, else 'spill'. */
   evict?: 'spill' | 'drop' | 'keep'
-  /** Once the object is sealed, the kernel keeps everybody from changing it, this program too. Host memory only. */
+  /** After seal() the kernel protects the memory from every writer, this program included. Host memory only. */
   final?: boolean
   /** A segment of its own, for follow(). Default: bundles of 16 MiB and more have one. */
   own?: boolean
-  /** A label of yours for this version, such as "step-42". */
+  /** Your label for this version, such as "step-42". */
   label?: string
-  /** How many older versions of the name can still be opened, 0 to 8. Others go with their last reader. */
+  /** How many older versions of the name can still be opened, 0 to 8. Others are freed with their last reader. */
   keep?: number
-  /** 'cluster': other machines can open the object, by way of gpubufd-peer. Default 'local'. */
+  /** 'cluster': other machines can open the object, through gpubufd-peer. Default 'local'. */
   scope?: 'local' | 'cluster'
-  /** Milliseconds to wait for memory, a day at most. */
+  /** Milliseconds to wait for memory, at most a day. Default 0. */
   timeout?: number
 }
 
-/** Options of create() alone. */
+/** Options of create(). */
 export interface MakeOptions extends CreateOptions {
-  /** It is never sealed: it has its name at once, others read it while it is written, and it stays when its creator ends. */
+  /** Never sealed: it has its name at once, others read it while it is written, and it stays when its creator exits. */
   live?: boolean
 }
 
@@ -101,23 +103,26 @@ export interface MakeOptions extends CreateOptions {
 export type StreamLike = bigint | number | { readonly ptr: bigint | number }
 
 export interface SealOptions extends RequestOptions {
-  /** The stream with queued work that still writes the object: readers wait for it on the GPU, seal() does not. */
+  /** The CUDA stream whose queued work still writes the object: readers' streams wait for it, seal() does not. */
   stream?: StreamLike
   /** How many elements are null; for a table a count for each column. */
   nullCounts?: number | number[] | Record<string, number>
-  /** A label for this version, in place of the one that create() was given. */
+  /** A label for this version; overrides create()'s. */
   label?: string
-  /** How many older versions can still be opened, in place of the number that create() was given. */
+  /** How many older versions can still be opened; overrides create()'s. */
   keep?: number
 }
 
 export interface PutOptions extends CreateOptions {
+  /** The kind to publish, where a value can be several. */
   as?: 'bytes' | 'array' | 'column' | 'table'
+  /** The shape of an array, in elements. Default: one axis. */
   shape?: number[]
+  /** The dtype of the bytes, such as 'float8_e4m3fn'. Default: that of the typed array. */
   dtype?: string
-  /** The stream to copy on, if the object is on a GPU. */
+  /** The CUDA stream to copy on, if the object is on a GPU. */
   stream?: StreamLike
-  /** With `stream`; false: resolve when the copies are queued. Default true. */
+  /** With `stream`, false: resolve when the copies are queued. Default true. */
   wait?: boolean
 }
 
@@ -128,7 +133,7 @@ export interface ColumnLayout {
   mask?: boolean
   /** How many elements are null. Default: unknown if there is a mask. */
   nullCount?: number
-  /** For strings: the number of bytes of all characters. */
+  /** For text and binary: the size of all elements, in bytes. */
   dataBytes?: number
   metadata?: Map<string, string> | Record<string, string>
   children?: ColumnLayout[]
@@ -141,7 +146,7 @@ export type Layout =
   | ({ kind: 'column', length: number } & ColumnLayout)
   | { kind: 'table', length: number, columns: ColumnLayout[], metadata?: Map<string, string> | Record<string, string> }
 
-/** The daemon's description of an object; `layout` in stat() only. */
+/** The daemon's description of an object. Sizes are in bytes. */
 export interface ObjectInfo {
   name: string
   version: number
@@ -159,20 +164,22 @@ export interface ObjectInfo {
   label?: string
   /** How many older versions the name keeps while this one is current. */
   keep?: number
-  /** Not current, and can be opened by version or label. */
+  /** Not the current version; can be opened by version or label. */
   older?: true
-  /** Can be opened no more, and exists for sessions that have it open. */
+  /** Cannot be opened any more; exists for sessions that have it open. */
   gone?: true
-  /** The kernel lets nobody write its memory any more. */
+  /** The kernel protects its memory from every writer. */
   final?: true
+  /** Milliseconds until it is deleted; 0: never. */
   ttl_ms: number
   /** Absent: the object is for this machine only. */
   scope?: 'cluster'
   evict: 'spill' | 'drop' | 'keep'
-  /** How it is evicted when memory is short and no lease holds it. */
+  /** The daemon's choice when memory is short and nobody has it open. */
   when_short: 'spills' | 'stays' | 'drops'
-  /** Time since it was last opened or released; 0 while a session holds it. In answers to stat and list. */
+  /** Milliseconds since it was last opened or released; 0 while it is open. Only in stat() and list(). */
   idle_ms?: number
+  /** Only in stat(). */
   layout?: Record<string, unknown>
   [member: string]: unknown
 }
@@ -188,18 +195,18 @@ export interface LeaseInfo {
   bytes: number
   access: string
   age_ms: number
-  /** A claim. */
+  /** True: a claim. */
   exclusive?: boolean
-  /** The part that it takes in a stream. */
+  /** Of a stream: the writer's or the reader's state. */
   stream?: { frames: number } | { reader: number, hold: number, lag: number, held: number, frames: number, missed: number, behind?: number }
-  /** For how long the lease has been cached, and unused as far as its session has said. */
+  /** How long the lease has been cached and unused, in milliseconds. */
   cached_ms?: number
-  /** For how long it has been parked. */
+  /** How long it has been parked, in milliseconds. */
   parked_ms?: number
 }
 
 export interface WatchOptions extends RequestOptions {
-  /** How many events may wait for next(); if there are more, the oldest are left out. Default 10 000. */
+  /** How many events may wait for next(); beyond that the oldest are dropped. Default 10 000. */
   limit?: number
 }
 
@@ -207,7 +214,7 @@ export interface WatchEvent {
   kind: 'sealed' | 'deleted' | 'evicted' | 'spilled' | 'restored' | 'withdrawn' | 'parked' | 'resumed' | 'synced' | 'reconnected' | 'refused' |
     (string & {})
   object?: ObjectInfo
-  /** How many events were left out before this one. */
+  /** How many events were dropped before this one. */
   lost?: number
 }
 
@@ -222,7 +229,7 @@ export interface DeviceMemory {
 export interface IpcHandle {
   device: number
   uuid: string
-  /** For cuIpcOpenMemHandle: 64 octets. */
+  /** For cuIpcOpenMemHandle: 64 bytes. */
   handle: Uint8Array
   byteOffset: number
   byteLength: number
@@ -274,16 +281,16 @@ export type AnyObject = Bytes | NDArray | Column | Table | Bundle
 export interface Shared<T extends SharedObject = SharedObject> {
   readonly name: string
   readonly version: number
-  /** Which run of the daemon has it. */
+  /** The run of the daemon that has it. */
   readonly instance: string
-  /** Never set: by it the compiler knows which kind of object open() returns. */
+  /** Never set: tells the compiler which kind of object open() returns. */
   readonly object?: T
 }
 
 export abstract class SharedObject {
   protected constructor ()
   readonly kind: 'bytes' | 'array' | 'column' | 'table' | 'bundle'
-  /** Its maker's words about it; of a table the metadata of the Arrow schema. */
+  /** Its producer's metadata; of a table that of the Arrow schema. */
   readonly metadata: Map<string, string>
   readonly name: string
   readonly version: number
@@ -292,27 +299,27 @@ export abstract class SharedObject {
   readonly device: string
   readonly length: number
   readonly released: boolean
-  /** Whether its content changes while others read it; such an object is never sealed. */
+  /** Whether it is a live object, whose content changes while others read it. */
   readonly live: boolean
-  /** Of the claim that this object is: one higher each time. 0: it is none. */
+  /** Counts the claims of a live object; 0: this is not a claim. */
   readonly generation: number
-  /** Whether the lease was lost with its connection: a claim may then be another program's. */
+  /** Whether the lease was lost with its connection. Another program may then have the claim. */
   readonly stale: boolean
   slice (begin?: number, end?: number): this
   /**
-   * A reference that a worker gives to its `client.open()`. From a view it is a reference to the whole object. Release
-   * this object only after the worker has opened it.
+   * Returns a reference to the whole object for a worker, which passes it to `client.open()`. Release this object only after
+   * that.
    */
   share (): Shared<this>
-  /** Gives the object back; with `stream`, when the work queued on that stream is done. */
+  /** Releases the object; with a CUDA `stream`, once the work queued there is done. */
   release (options?: { stream?: StreamLike }): void
-  /** Publishes an object that create() made; resolves with the version. */
+  /** Publishes an object of create(); resolves with the version. */
   seal (options?: SealOptions): Promise<number>
   /** Copies into an unsealed object; `at`: the offset in the buffer, in bytes. */
   write (view: ArrayBufferView, options?: { buffer?: 'data' | 'mask' | 'offsets', at?: number, signal?: AbortSignal }): Promise<void>
   /** The CUDA IPC handle of an object on a GPU that was created with share: "ipc". */
   ipcHandle (options?: RequestOptions): Promise<IpcHandle>
-  /** Resolves when the content is there. That is at once, unless its producer still has work queued on a GPU. */
+  /** Resolves when the producer's work on a GPU is done; with `stream`, that CUDA stream waits instead. */
   ready (options?: RequestOptions & { stream?: StreamLike }): Promise<void>
   /** For JSON.stringify(): a description, not the content. */
   toJSON (): { kind: string, name: string, version: number, dtype?: string, length: number, device: string }
@@ -320,11 +327,11 @@ export abstract class SharedObject {
   [Symbol.asyncDispose] (): Promise<void>
 }
 
-/** Elements of a host object; on a GPU each is an UnsupportedError that names toHost(). */
+/** Elements of a host object. On a GPU these throw an UnsupportedError: use toHost(). */
 interface Elements<T> extends Iterable<T> {
-  /** Element i; a negative i counts from the end. undefined: there is none. */
+  /** Returns element i, or undefined; a negative i counts from the end. */
   get (i: number): T | undefined
-  /** All elements: a copy. */
+  /** Returns a copy of all elements. */
   toArray (): T[]
   [Symbol.iterator] (): IterableIterator<T>
 }
@@ -338,7 +345,7 @@ export class Bytes extends SharedObject {
   toHost (options?: RequestOptions): Promise<arrow.Vector<arrow.Uint8>>
 }
 
-/** Where an array of a bundle lies in its bytes. */
+/** The place of an array in a bundle's bytes. */
 export interface TensorInfo {
   dtype: string
   shape: number[]
@@ -346,19 +353,19 @@ export interface TensorInfo {
   byteLength: number
 }
 
-/** Many arrays in one object. `bytes` are those of a safetensors file. A bundle cannot be sliced. */
+/** Many arrays in one object, in the form of a safetensors file. A bundle cannot be sliced. */
 export class Bundle extends SharedObject implements Iterable<[name: string, array: NDArray]> {
   private constructor ()
   readonly kind: 'bundle'
   readonly bytes: Uint8Array
   readonly deviceData?: DeviceMemory
-  /** How many arrays there are. */
+  /** The number of arrays. */
   readonly size: number
   readonly names: string[]
   /** In the manifest's order. */
   readonly tensors: Map<string, TensorInfo>
   has (name: string): boolean
-  /** An array over the same memory: a view, which ends with the bundle. */
+  /** Returns an array over the same memory, valid until the bundle is released. */
   get (name: string): NDArray
   [Symbol.iterator] (): IterableIterator<[name: string, array: NDArray]>
 }
@@ -371,14 +378,14 @@ export class NDArray extends SharedObject implements Elements<Element> {
   [Symbol.iterator] (): IterableIterator<Element>
   readonly kind: 'array'
   readonly dtype: string
-  /** In elements, for packed dtypes ("float4_e2m1fn"), too; `values` then has the bytes that the elements fill. */
+  /** In elements. `values` of packed dtypes ("float4_e2m1fn") has their bytes. */
   readonly shape: number[]
   readonly strides: number[]
   readonly ndim: number
   readonly size: number
   readonly nullCount: number
   readonly isContiguous: boolean
-  /** The elements. For floats without a JavaScript array ("float16", "bfloat16", "float8_e4m3fn"): their bits. */
+  /** The elements; the bits of floats that JavaScript lacks ("float16", "bfloat16", "float8_e4m3fn"). */
   readonly values: Values
   readonly mask?: Uint8Array
   readonly maskOffset: number
@@ -403,7 +410,7 @@ export class Column extends SharedObject implements Elements<Element> {
   child (i: number): Column
   readonly values?: Values
   readonly mask?: Uint8Array
-  /** Bit of the first element in the first byte of `mask`, and of `values` of bools. */
+  /** The bit of the first element in the first byte of `mask`, and in `values` of bools. */
   readonly bitOffset: number
   readonly offsets?: Int32Array | BigInt64Array
   isValid (i: number): boolean
@@ -417,7 +424,7 @@ export class Column extends SharedObject implements Elements<Element> {
 
 export class Table extends SharedObject implements Elements<{ [column: string]: Element }> {
   private constructor ()
-  /** Row i. */
+  /** Returns row i as an object, or undefined. */
   get (i: number): { [column: string]: Element } | undefined
   toArray (): { [column: string]: Element }[]
   [Symbol.iterator] (): IterableIterator<{ [column: string]: Element }>
@@ -429,21 +436,21 @@ export class Table extends SharedObject implements Elements<{ [column: string]: 
   readonly columns: Column[]
   column (name: string): Column
   columnAt (i: number): Column
-  /** Arrow record batches of at most `rows` rows (default 65 536), for a stream. */
+  /** Iterates over Arrow record batches of at most `rows` rows (default 65 536), for a stream. */
   batches (rows?: number, options?: RequestOptions): AsyncGenerator<arrow.RecordBatch, void, undefined>
   toArrow (): arrow.Table
   toHost (options?: RequestOptions): Promise<arrow.Table>
 }
 
 export interface WorkOptions extends RequestOptions {
-  /** CUDA streams that work with the view, and are waited for. Default: all of the context's work. */
+  /** CUDA streams that use the view; the call waits for them. Default: it waits for all of the context's work. */
   streams?: readonly StreamLike[]
 }
 
-/** One version of a name after another, at addresses that stay. Calls take effect one after the other. */
+/** Successive versions of a name at the same addresses; made by Client.follow(). Calls take effect one after the other. */
 export class View<T extends SharedObject = AnyObject> {
   private constructor ()
-  /** The object that is shown. Typed arrays of it keep their ArrayBuffer, and show the version that the view shows. */
+  /** The object that is shown. Its typed arrays keep their ArrayBuffer, and show the view's version. */
   readonly value: T
   readonly name: string
   /** The version that is shown, or parked. */
@@ -452,21 +459,21 @@ export class View<T extends SharedObject = AnyObject> {
   readonly parked: boolean
   readonly closed: boolean
   /**
-   * Shows the newest version, or this one, or the newest with this label; false: it was shown already. `timeout`:
-   * milliseconds to wait until it exists. UnsupportedError: it has another layout, or shares its segment. After an error
-   * the view is as it was.
+   * Shows the newest version, or `version`, or the newest with `label`; resolves with false if it was shown already.
+   * `timeout`: milliseconds to wait until it exists. UnsupportedError: it has another layout, or shares its segment. After an
+   * error the view is unchanged.
    */
   switch (options?: VersionOptions & WorkOptions & { timeout?: number }): Promise<boolean>
   /**
-   * Gives the memory up, and keeps content and addresses; false: it was parked already. On the host typed arrays read
-   * as zeros until resume(); to read on a GPU is an error that ends the context.
+   * Releases the memory, and keeps content and addresses; resolves with false if it was parked already. Until resume() typed
+   * arrays on the host read zeros; reading on a GPU ends the CUDA context.
    */
   park (options?: WorkOptions): Promise<boolean>
-  /** Shows what was parked again; false: it was not parked. `timeout`: milliseconds to wait for room. NoSpaceError. */
+  /** Shows a parked view again; resolves with false if it was not. `timeout`: milliseconds to wait for room. NoSpaceError. */
   resume (options?: RequestOptions & { timeout?: number }): Promise<boolean>
-  /** Infos of versions newer than the one that is shown. */
+  /** Iterates over versions newer than the one that is shown. */
   versions (options?: WatchOptions): AsyncGenerator<ObjectInfo, void, void>
-  /** Ends the view. Its typed arrays read as zeros from then on. */
+  /** Ends the view. Its typed arrays then read zeros. */
   close (): void
   [Symbol.dispose] (): void
   [Symbol.asyncDispose] (): Promise<void>
@@ -474,32 +481,31 @@ export class View<T extends SharedObject = AnyObject> {
 
 /** One frame of a stream, in its slot. */
 export interface Frame<V extends Values = Values> {
-  /** Grows; numbers of one writer follow one another. */
+  /** Grows by one from frame to frame of a writer. */
   readonly number: bigint
-  /** When it was published, by process.hrtime.bigint()'s clock; 0 before. */
+  /** When it was published, in nanoseconds of process.hrtime.bigint()'s clock; 0 before. */
   readonly timeNs: bigint
-  /** Frames between the last one that was read and this one. */
+  /** How many frames were not read before this one. */
   readonly missed: number
-  /** Of what was published, from the slot's beginning on. */
+  /** How many bytes were published, from the slot's beginning. */
   readonly byteLength: number
-  /** All elements of the slot, in C order. Do not use it once the frame is given back. */
+  /** All elements of the slot, in C order. Do not use it after done() or publish(). */
   readonly array: V
   /** The slot, on a GPU. */
   readonly deviceData?: DeviceMemory
 }
 
 export interface WritableFrame<V extends Values = Values> extends Frame<V> {
-  /** Shows the frame to readers, at once; on a GPU when the work on `stream` is done. */
+  /** Shows the frame to readers; on a GPU when the work queued on `stream` is done. */
   publish (options?: { byteLength?: number, stream?: StreamLike }): Promise<void>
 }
 
 export interface ReadableFrame<V extends Values = Values> extends Frame<V> {
   /**
-   * Of a frame that was read `ahead`: work that is queued on `stream` from now on begins when the frame is complete, by the
-   * GPU alone.
+   * Makes work queued on `stream` from now on wait until the frame is complete. Only frames that were read `ahead` need it.
    */
   wait (options?: { stream?: StreamLike }): Promise<void>
-  /** Gives the frame back, at once; on a GPU when the work on `stream` is done. More than one call is fine. */
+  /** Gives the frame back; on a GPU when the work queued on `stream` is done. Calling it twice is allowed. */
   done (options?: { stream?: StreamLike }): Promise<void>
   [Symbol.dispose] (): void
   [Symbol.asyncDispose] (): Promise<void>
@@ -507,45 +513,45 @@ export interface ReadableFrame<V extends Values = Values> extends Frame<V> {
 
 interface Stream {
   readonly name: string
-  /** These are undefined until a reader has joined. */
+  /** This and the next three are undefined until a reader has joined. */
   readonly dtype: string | undefined
-  /** Of a frame. */
+  /** The shape of a frame. */
   readonly shape: number[] | undefined
   readonly slots: number | undefined
   readonly device: string | undefined
   readonly closed: boolean
-  /** Resolves when it is ended. Typed arrays of a writer's frames have no elements any more. */
+  /** Leaves the stream. Typed arrays of a writer's frames become empty. */
   close (): Promise<void>
   [Symbol.dispose] (): void
   [Symbol.asyncDispose] (): Promise<void>
 }
 
 export interface StreamOptions extends RequestOptions {
-  /** Of a frame. */
+  /** The dtype of a frame. */
   dtype: string
-  /** Of a frame. Default: one element. */
+  /** The shape of a frame. Default: one element. */
   shape?: number[]
-  /** From 2 to 128; readers hold some of them. Default 8. */
+  /** How many frames the memory holds, 2 to 128; readers keep some of them. Default 8. */
   slots?: number
   device?: string
   /** Rights of others to read (4) and to write (2): an octal string or a number. Default "0600". */
   mode?: string | number
-  /** Milliseconds to wait for memory, and for a former writer to be over. Default 0. */
+  /** Milliseconds to wait for memory, and for a former writer to end. Default 0. */
   timeout?: number
 }
 
 export interface ReadOptions extends RequestOptions {
-  /** Every frame, in order, rather than the newest. */
+  /** Read every frame, in order, instead of the newest. */
   each?: boolean
   /** With `each`: ask the writer to wait before this reader misses a frame. */
   waits?: boolean
   /** How many of the newest frames are kept for this reader. Default 0; with `each` 2. */
   lag?: number
-  /** How many frames it may hold at once. Default 1. */
+  /** How many frames this reader may hold at once. Default 1. */
   hold?: number
   /**
-   * On a GPU: frames before the writer's work has completed them. Let your work wait by frame.wait(). CanceledError of a
-   * later read(): a frame never was complete.
+   * On a GPU: take frames before the writer's work on them is done; frame.wait() makes your work wait. CanceledError of a
+   * later read(): the writer ended before a frame was complete.
    */
   ahead?: boolean
   /** Milliseconds to wait until the stream exists. Default 0. */
@@ -561,8 +567,8 @@ export class StreamWriter<V extends Values = Values> implements Stream {
   readonly device: string
   readonly closed: boolean
   /**
-   * A slot to write; asked again before publish() it is the same one. `timeout`: milliseconds to wait for readers that
-   * want to be waited for, Infinity: for ever; then they miss frames. Default 0.
+   * Returns the next slot to write; until publish() the same one. `timeout`: milliseconds to wait for readers with `waits`
+   * (Infinity: no limit), after which they miss frames. Default 0.
    */
   next (options?: RequestOptions & { timeout?: number }): Promise<WritableFrame<V>>
   close (): Promise<void>
@@ -570,7 +576,7 @@ export class StreamWriter<V extends Values = Values> implements Stream {
   [Symbol.asyncDispose] (): Promise<void>
 }
 
-/** Each iteration releases the previous frame. The loop ends when the stream's writer has ended, which closes the reader. */
+/** Each iteration gives the previous frame back. The loop ends, and closes the reader, when the writer has ended. */
 export class StreamReader<V extends Values = Values> implements Stream, AsyncIterableIterator<ReadableFrame<V>> {
   private constructor ()
   readonly name: string
@@ -579,11 +585,11 @@ export class StreamReader<V extends Values = Values> implements Stream, AsyncIte
   readonly slots: number | undefined
   readonly device: string | undefined
   readonly closed: boolean
-  /** Resolves when it takes part in the stream. */
+  /** Resolves when the reader has joined the stream. */
   ready (): Promise<this>
   /**
-   * The next frame, which its done() gives back. `timeout`: milliseconds to wait for it. TimeoutError: none came;
-   * UnavailableError: the writer has ended; BusyError: all are held that may be.
+   * Returns the next frame; call its done(). `timeout`: milliseconds to wait for it. TimeoutError: none came.
+   * UnavailableError: the writer has ended. BusyError: this reader holds `hold` frames already.
    */
   read (options?: RequestOptions & { timeout?: number }): Promise<ReadableFrame<V>>
   next (): Promise<IteratorResult<ReadableFrame<V>, undefined>>
@@ -608,26 +614,26 @@ export interface WantedBy {
   /** The user of the client that asked first. */
   uid: number
   gid: number
-  /** Aborted when nobody waits for the name any more. */
+  /** Aborted when no client waits for the name any more. */
   signal: AbortSignal
 }
 
-/** Returns a value for put(); undefined: it has published the name itself. */
+/** Returns a value to publish; undefined: it has published the name itself. */
 export type Load = (name: string, by: WantedBy) => Publishable | undefined | Promise<Publishable | undefined>
 
-/** `signal` ends the wait for the daemon's consent, not the provider. */
+/** `signal` ends provide()'s request, not the provider. */
 export interface ProvideOptions extends PutOptions {
-  /** How many names are loaded at the same time. Default 16. */
+  /** How many names are loaded at once. Default 16. */
   concurrency?: number
   /** Milliseconds after which a load is abandoned: waiting calls get an UnavailableError. Default 300 000. */
   loadTimeout?: number
 }
 
-/** Makes names that clients wait for, until close(). */
+/** Makes absent names when clients wait for them, until close(). */
 export interface Provider {
   readonly prefix: string
   readonly closed: boolean
-  /** Aborts the signals of loads under way, and resolves when these have ended. */
+  /** Aborts the signals of loads in progress, and resolves when they have ended. */
   close (): Promise<void>
   [Symbol.asyncDispose] (): Promise<void>
 }
@@ -638,11 +644,11 @@ export interface Watch extends AsyncIterableIterator<WatchEvent> {
 }
 
 export interface ClientEvents {
-  /** The client has connected for the first time. Only with lazyConnect can a listener hear it. */
+  /** The client has connected for the first time. Only with lazyConnect is it emitted after connect() has resolved. */
   connect: []
   /** The client has reconnected: watches report every existing object again. */
   reconnect: []
-  /** The connection broke, and no daemon answered within the timeout. The next call reconnects, unless that is turned off. */
+  /** The connection broke, and no daemon answered within the timeout. The next call reconnects, unless `reconnect` is false. */
   disconnect: [error: GpubufError]
   /** close() was called. */
   close: []
@@ -655,75 +661,84 @@ export class Client extends EventEmitter {
   off<K extends keyof ClientEvents> (event: K, listener: (...values: ClientEvents[K]) => void): this
   readonly connected: boolean
   readonly closed: boolean
-  /** Which run of the daemon this is; "" until it has connected. */
+  /** The identity of this run of the daemon; "" until the client has connected. */
   readonly instance: string
-  /** Connects now, if the client has not connected yet (lazyConnect) or has lost the connection. */
+  /** Connects now, if the client has not connected yet (lazyConnect) or the connection broke. */
   connect (options?: RequestOptions): Promise<void>
   close (): void
   [Symbol.dispose] (): void
   [Symbol.asyncDispose] (): Promise<void>
 
+  /** Opens an object without a copy. NotFoundError; with a timeout TimeoutError. */
   open<T extends AnyObject = AnyObject> (what: string | Shared<T>, options?: OpenOptions): Promise<T>
+  /** Opens several objects in one round trip, all or none; with `partial` an error takes the place of each that failed. */
   openMany<T extends AnyObject = AnyObject> (names: readonly string[], options?: OpenManyOptions & { partial?: false }): Promise<T[]>
   openMany<T extends AnyObject = AnyObject> (names: readonly string[], options: OpenManyOptions & { partial: true }): Promise<(T | GpubufError)[]>
 
   /** Opens a live object as its only writer; `timeout`: milliseconds to wait for other writers to end. */
   claim<T extends AnyObject = AnyObject> (name: string, options?: RequestOptions & { timeout?: number }): Promise<T>
-  /** Shows one version of a name after another at the same addresses; each needs a segment of its own: `own`. */
+  /** Opens a name as a View, which shows successive versions at the same addresses. Each must be published with `own`. */
   follow<T extends AnyObject = AnyObject> (name: string, options?: VersionOptions & { timeout?: number }): Promise<View<T>>
-  /** Publishes a copy that `write` has changed as the next version, which it resolves with; nothing if `write` throws. */
+  /** Publishes a copy that `write` has changed as the next version; resolves with its number. Nothing, if `write` throws. */
   edit<T extends AnyObject = AnyObject> (name: string, write: (object: T) => unknown, options?: EditOptions): Promise<number>
-  /** Creates a stream, or takes it over, and becomes its writer. BusyError: somebody else writes. */
+  /** Creates a stream, or takes it over, and becomes its writer. BusyError: it has a writer. */
   stream<V extends Values = Values> (name: string, options: StreamOptions): Promise<StreamWriter<V>>
-  /** Takes part in a stream as a reader. Errors come with the first frame. */
+  /** Joins a stream as a reader. Errors are thrown with the first frame. */
   read<V extends Values = Values> (name: string, options?: ReadOptions): StreamReader<V>
 
+  /** Allocates an object to fill in place; its seal() publishes it, release() discards it. The memory is not zeroed. */
   create (name: string, layout: { kind: 'bytes', bytes: number }, options?: MakeOptions): Promise<Bytes>
   create (name: string, layout: Extract<Layout, { kind: 'bundle' }>, options?: MakeOptions): Promise<Bundle>
   create (name: string, layout: Extract<Layout, { kind: 'array' }>, options?: MakeOptions): Promise<NDArray>
   create (name: string, layout: Extract<Layout, { kind: 'column' }>, options?: MakeOptions): Promise<Column>
   create (name: string, layout: Extract<Layout, { kind: 'table' }>, options?: MakeOptions): Promise<Table>
+  /** Publishes a copy of a value; resolves with the version. ExistsError: the name is taken, without `replace`. */
   put (name: string, value: Publishable, options?: PutOptions): Promise<number>
-  /** Values by name; resolves with their versions. */
+  /** Publishes values by name; resolves with their versions. */
   putMany (values: ReadonlyMap<string, Publishable> | { readonly [name: string]: Publishable }, options?: PutOptions & { partial?: false }): Promise<number[]>
   putMany (values: ReadonlyMap<string, Publishable> | { readonly [name: string]: Publishable }, options: PutOptions & { partial: true }): Promise<(number | Error)[]>
 
+  /** Describes an object, with its layout, without opening it. */
   stat (name: string, options?: VersionOptions): Promise<ObjectInfo>
-  /** Whether there is an object of that name that the program may open. */
+  /** Resolves with whether an object has that name, and the program may open it. */
   has (name: string, options?: VersionOptions): Promise<boolean>
   /** Resolves when the daemon has answered. */
   ping (options?: RequestOptions): Promise<void>
   /**
-   * Objects whose names begin with a text, or match a pattern: `*` stands for any text, `?` for one character. With
+   * Lists objects whose names begin with a text, or match a pattern with `*` (any text) or `?` (one character). With
    * `versions` each name's older versions follow its current one.
    */
   list (names?: string, options?: RequestOptions & { versions?: boolean }): Promise<ObjectInfo[]>
-  /** The current version of a name, then each version that is sealed: for a reader that follows them. */
+  /** Iterates over a name's versions: the current one, then each that is published. */
   versions (name: string, options?: WatchOptions): AsyncGenerator<ObjectInfo, void, void>
-  /** Deletes a name with all its versions; with `version` or `label` of an older version, that version only. */
+  /** Deletes a name with all its versions; with `version` or `label` of an older version, only that version. */
   delete (name: string, options?: VersionOptions): Promise<void>
   /**
-   * Deletes an array of names, which are no patterns, or all names that match a pattern, as of list(). An object that has
-   * the pattern for its name is deleted alone.
+   * Deletes an array of names, which are not patterns, or all names that match a pattern, as in list(). An object whose name
+   * is the pattern itself is deleted alone.
    */
   delete (names: string | readonly string[], options?: RequestOptions): Promise<void>
+  /** Keeps an object from being evicted, until unpin(). */
   pin (name: string, options?: RequestOptions): Promise<void>
   unpin (name: string, options?: RequestOptions): Promise<void>
-  /** Deletes it `ttl` milliseconds from now, in place of an earlier time; 0: it stays. */
+  /** Has an object deleted `ttl` milliseconds from now; 0: never. Replaces an earlier setting. */
   expire (name: string, ttl: number, options?: VersionOptions): Promise<void>
-  /** Moves an object off its device now. Default: to the first tier that there is. */
+  /** Moves an object off its device now. Default: to the first tier that the daemon has. */
   spill (name: string, options?: VersionOptions & { tier?: 'host' | 'disk' }): Promise<void>
   /** Brings an object back to its device before it is opened; `timeout`: milliseconds to wait for room there. */
   restore (name: string, options?: VersionOptions & { timeout?: number }): Promise<void>
+  /** Gives an object, or a part of it, a second name; both share the memory. Resolves with the version. */
   alias (name: string, of: string, options?: RequestOptions & {
     slice?: { offset: number, length: number }, columns?: string[], mode?: string | number,
     replace?: boolean, label?: string, keep?: number
   }): Promise<number>
   leases (name?: string, options?: RequestOptions): Promise<{ leases: LeaseInfo[], mapped: { session: number, pid: number, uid: number, client: string, segment: number, bytes: number, retiring?: boolean }[], truncated?: boolean }>
   stats (options?: RequestOptions): Promise<Record<string, unknown>>
+  /** Sends any request of the protocol that carries no descriptors. */
   call (method: string, params?: Record<string, unknown>, options?: RequestOptions): Promise<Record<string, unknown>>
+  /** Iterates over events of names that begin with `prefix`: existing objects, then `synced`, then changes. */
   watch (prefix?: string, options?: WatchOptions): Watch
-  /** Makes absent names that begin with `prefix` when clients wait for them. */
+  /** Makes absent names that begin with `prefix` when clients wait for them, once, however many wait. */
   provide (prefix: string, load: Load, options?: ProvideOptions): Promise<Provider>
 }
 
@@ -740,12 +755,12 @@ export interface RequestMessage {
 /** Connects; a string is the socket's path. */
 export function connect (options?: string | ConnectOptions): Promise<Client>
 
-/** Which apache-arrow toArrow() uses; by default the one that `import` or `require` finds. */
+/** Sets the apache-arrow module that toArrow() uses. Default: the one that `import` or `require` finds. */
 export function setArrow (module: unknown): void
 
 export class GpubufError extends Error {
   constructor (message: string, kind?: string, errno?: number)
-  /** As on the wire: "not_found". */
+  /** The short name, as in the protocol: "not_found". */
   readonly kind: string
   /** "GPUBUF_E_NOT_FOUND". */
   readonly code: string
