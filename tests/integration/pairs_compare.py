@@ -2,6 +2,7 @@
 
 import array
 import contextlib
+import os
 import random
 import re
 import time
@@ -110,7 +111,7 @@ class Comparing:
             self.ignored = []
             due = next((w for c in self.clients for w in c.waits if w.ident in c.replies or self.is_due(w)), None)
             if not due:
-                self.settled = time.monotonic()
+                self.settled, self.log_size = time.monotonic(), os.path.getsize(self.daemon.stderr_path)
                 return
             self.answered(due)
 

@@ -173,7 +173,7 @@ FOR_ROOMS_ABOVE = {
     "gb_storage.idle": "holds", "gb_storage.text": "an account", "gb_storage.needs": "holds",
     "gb_store.on_storage": "a function handed down", "gb_store.on_page": "another", "gb_store.handed_over": "said of them",
     "gb_user.slots": "a walk over leases", "gb_user.writers": "an account",
-    "gb_segment.look": "a mark of a prediction", "gb_store.looks": "how many there were", "gb_entry": "handed down",
+    "gb_segment.forecast": "a mark of one", "gb_store.forecasts": "how many there were", "gb_entry": "handed down",
     "gb_unsealed.layout": "of a request", "gb_produced.session": "a session", "gb_session_watches": "watches", "gb_served.told": "the same",
     "gb_session.greeted": "set by hello", "gb_session.task": "whose input it holds", "gb_wait.task": "it has the message",
 }
