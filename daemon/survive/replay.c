@@ -117,16 +117,12 @@ static struct gb_domain_key take_key(struct cursor *cursor, const struct gb_repl
 
 /* ---- records by number ---- */
 
+/* A number is its own hash: numbers follow each other, and so do the slots that are used. */
 static struct record *find(const struct gb_hash_table *table, uint64_t number)
 {
-    for (struct gb_hash_link *link = gb_hash_first(table, gb_hash_id(number)); link;
-         link = gb_hash_next(link)) {
-        struct record *record = GB_CONTAINER(link, struct record, link);
+    struct gb_hash_link *link = gb_hash_first(table, number);
 
-        if (record->number == number)
-            return record;
-    }
-    return NULL;
+    return link ? GB_CONTAINER(link, struct record, link) : NULL;
 }
 
 static void drop(struct gb_hash_table *table, struct record *record)
@@ -151,7 +147,7 @@ static int enter(struct gb_hash_table *table, struct gb_link *all,
         .number = from->number, .type = from->type, .lost = !from->data, .length = from->length};
     if (from->data)
         memcpy(record->bytes, from->data, from->length);
-    if (gb_hash_insert(table, &record->link, gb_hash_id(from->number))) {
+    if (gb_hash_insert(table, &record->link, from->number)) {
         gb_list_append(all, &record->of_all);
         return 0;
     }
