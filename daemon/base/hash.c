@@ -190,16 +190,27 @@ void gb_hash_end(struct gb_hash_table *table)
     memset(table, 0, sizeof *table);
 }
 
+void gb_hash_reserve(struct gb_hash_table *table, size_t count)
+{
+    size_t size = SLOTS_MIN;
+
+    if (table->slots)
+        return;
+    while (size < count)
+        size *= 2;
+    table->slots = calloc(size, sizeof(struct gb_hash_link *));
+    if (table->slots)
+        table->mask = size - 1;
+}
+
 bool gb_hash_insert(struct gb_hash_table *table, struct gb_hash_link *link, uint64_t hash)
 {
     struct gb_hash_link **slot;
 
-    if (!table->slots) {
-        table->slots = calloc(SLOTS_MIN, sizeof(struct gb_hash_link *));
-        if (!table->slots)
-            return false;
-        table->mask = SLOTS_MIN - 1;
-    }
+    if (!table->slots)
+        gb_hash_reserve(table, 0);
+    if (!table->slots)
+        return false;
     if (!table->old_slots && table->count > table->mask)
         resize(table, (table->mask + 1) * 2);
     move_some(table);

@@ -32,6 +32,8 @@ uint64_t gb_hash_id(uint64_t id);
 
 /* A zeroed table is an empty one (allocated by the first insert). */
 void gb_hash_end(struct gb_hash_table *table); /* frees the slots, not the entries */
+/* Has an empty table begin with slots for `count` entries. If memory is out it begins with few. */
+void gb_hash_reserve(struct gb_hash_table *table, size_t count);
 /* False if memory is out; the entry is then not in the table. Only the first insert into an empty
    table can fail: if the table cannot grow, later ones use the slots that it has. Entries may have
    equal hashes. */

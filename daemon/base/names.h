@@ -18,6 +18,7 @@ struct gb_name {
 struct gb_names {
     struct gb_hash_table table;
     struct gb_tree_node *root;
+    bool unordered; /* for many names: until gb_names_order() they are only found by name */
 };
 
 /* A zeroed struct gb_names is an empty index. */
@@ -25,6 +26,10 @@ void gb_names_end(struct gb_names *names); /* frees the table, not the entries *
 /* False if memory is out. The name (text and length set) must not be there yet. */
 bool gb_names_insert(struct gb_names *names, struct gb_name *name);
 void gb_names_remove(struct gb_names *names, struct gb_name *name);
+/* Orders the names that were inserted while the index was `unordered`. It costs much less than to
+   insert each into an ordered one. False if memory is out: the index stays unordered, and
+   gb_names_lower() of the empty text finds any. */
+bool gb_names_order(struct gb_names *names);
 struct gb_name *gb_names_find(const struct gb_names *names, const char *text, size_t length);
 size_t gb_names_count(const struct gb_names *names);
 /* The first name ≥ the text, or, with `after`, > the text; NULL if there is none. The order is that

@@ -569,9 +569,10 @@ int gb_registry_restore(struct gb_registry *registry, struct gb_object *object, 
 
 void gb_registry_restore_held(struct gb_registry *registry, struct gb_object *object)
 {
-    const struct gb_object *current = gb_registry_find(registry, object->name, object->name_length);
+    const struct gb_object *current =
+        object->named ? NULL : gb_registry_find(registry, object->name, object->name_length);
 
-    if (!object->named && current && current->line == object->line)
+    if (current && current->line == object->line)
         join_held(registry, object);
 }
 

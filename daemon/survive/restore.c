@@ -658,7 +658,13 @@ static struct gb_storage *take_storage(struct restoring *restoring,
 static int restore_objects(struct restoring *restoring, int r, struct gb_error *error)
 {
     struct gb_replay *replay = &restoring->replay;
+    struct gb_names *names = &restoring->state->registry->names;
+    size_t count = 0;
 
+    for (size_t i = 0; i < replay->storage_count; i++)
+        count += replay->storages[i].object_count;
+    gb_hash_reserve(&names->table, count);
+    names->unordered = true;
     for (size_t i = 0; i < replay->storage_count; i++) {
         struct gb_replayed_storage *replayed = &replay->storages[i];
         struct gb_storage *storage =
@@ -675,7 +681,7 @@ static int restore_objects(struct restoring *restoring, int r, struct gb_error *
             gb_list_remove(&storage->of_state);
         gb_storage_unref(restoring->store, storage);
     }
-    return r < 0 ? gb_fail_memory(error) : 0;
+    return r < 0 || !gb_names_order(names) ? gb_fail_memory(error) : 0;
 }
 
 /* ---- objects that ended with the earlier daemon ---- */

@@ -5,7 +5,7 @@
 #include "random.h"
 
 #include "daemon/base/hash.c"
-#include "daemon/base/names.h"
+#include "daemon/base/names.c"
 
 /* Written anew, to be compared with the index's own idea of order. */
 static int order_of(const unsigned char *a, size_t a_length, const unsigned char *b,
@@ -91,10 +91,10 @@ static void begin(struct model *model, struct gb_name *names, bool *present, siz
     *model = (struct model){.names = names, .present = present, .count = count};
 }
 
-enum { LETTERS = 5, LENGTH = 4, WORDS = 1 + 5 + 25 + 125 + 625 };
+enum { LETTERS = 5, LENGTH = 4, TIMES = 3, WORDS = 1 + 5 + 25 + 125 + 625 };
 
-/* All words of up to four letters of a nasty alphabet, the empty one included. */
-static void fill_words(struct gb_name names[WORDS], char text[WORDS][LENGTH])
+/* All words of up to four letters of a nasty alphabet, each three times, the empty one included. */
+static void fill_words(struct gb_name names[WORDS], char text[WORDS][LENGTH * TIMES])
 {
     static const char letters[LETTERS] = {'\0', '/', 'a', '\x80', '\xff'};
     size_t at = 0;
@@ -104,8 +104,8 @@ static void fill_words(struct gb_name names[WORDS], char text[WORDS][LENGTH])
             unsigned rest = word;
 
             for (unsigned i = 0; i < length; i++, rest /= LETTERS)
-                text[at][i] = letters[rest % LETTERS];
-            names[at] = (struct gb_name){.text = text[at], .length = length};
+                memset(&text[at][i * TIMES], letters[rest % LETTERS], TIMES);
+            names[at] = (struct gb_name){.text = text[at], .length = (size_t)length * TIMES};
         }
     }
 }
@@ -114,7 +114,7 @@ static void fill_words(struct gb_name names[WORDS], char text[WORDS][LENGTH])
 TEST(test_against_a_sorted_array)
 {
     static struct gb_name names[WORDS];
-    static char text[WORDS][LENGTH];
+    static char text[WORDS][LENGTH * TIMES];
     static bool present[WORDS];
     struct test_random random = {2};
     struct model model;
@@ -133,6 +133,39 @@ TEST(test_against_a_sorted_array)
     }
     for (size_t i = 0; i < WORDS; i++)
         check_lookups(&model, i);
+    gb_names_end(&model.index);
+    assert_int_equal(failing_blocks, 0);
+}
+
+/* The index is ordered once all names are in it; some are removed before. */
+TEST(test_ordered_at_the_end)
+{
+    static struct gb_name names[WORDS];
+    static char text[WORDS][LENGTH * TIMES];
+    static bool present[WORDS];
+    struct test_random random = {3};
+    struct model model;
+
+    fill_words(names, text);
+    begin(&model, names, present, WORDS);
+    model.index.unordered = true;
+    gb_hash_reserve(&model.index.table, WORDS);
+    for (unsigned i = 0; i < 3 * WORDS; i++)
+        toggle(&model, test_random_below(&random, WORDS));
+    failing_from(1, 1);
+    assert_false(gb_names_order(&model.index));
+    failing_from(0, 0);
+    assert_non_null(gb_names_lower(&model.index, "", 0, false));
+    for (size_t i = 0; i < WORDS; i++)
+        assert_ptr_equal(gb_names_find(&model.index, names[i].text, names[i].length),
+                         present[i] ? &names[i] : NULL);
+    assert_true(gb_names_order(&model.index));
+    check_walk(&model);
+    for (size_t i = 0; i < WORDS; i++) {
+        check_lookups(&model, i);
+        toggle(&model, i);
+    }
+    check_walk(&model);
     gb_names_end(&model.index);
     assert_int_equal(failing_blocks, 0);
 }
