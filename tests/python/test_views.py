@@ -1,18 +1,12 @@
-"""Views: arrays that stay where they are while their content changes from version to version, and claims that sleep."""
+"""Views: arrays that stay where they are while their content changes from version to version, and sleep when they are parked."""
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 import threading
 
 import gpubufd
 import gpubufd.aio
 import numpy
 import pytest
-from conftest import crash, environment, standing
-from peer import wait_until
 
 SHAPES = {"a": (64, 64), "b": (1000,)}
 
@@ -112,23 +106,14 @@ def test_versions(client, daemon):
     assert seen == sorted(seen)
 
 
-def test_park_keeps_what_has_lost_its_name(client, run):
+def test_park(client):
     publish(client, 1)
     view = client.follow("policy")
     array = view["a"].to_numpy()
     assert view.park() and view.parked and not view.park()
-    (row,) = client.leases("policy")
-    assert row["parked_ms"] >= 0
-    (session,) = [s for s in client.call("sessions")["sessions"] if s["session"] == client.session]
-    assert session["parked"] == 1
-    assert [r["kind"] for r in client.call("stat", {"name": "policy", "why": True})["reasons"]][0] == "parked"
     with pytest.raises(gpubufd.Busy, match="is parked"):
         view["a"].to_numpy()
-    client.delete("policy")
-    publish(client, 2)
     assert view.resume() and not view.resume() and values([array]) == 1
-    view.switch()
-    assert values([array]) == 2
 
 
 def test_asyncio(daemon):
@@ -148,82 +133,6 @@ def test_asyncio(daemon):
             await client.delete("x")
 
     asyncio.run(main())
-
-
-def test_a_successor_keeps_the_claim():
-    with standing("--supervise", "--grace", "600000") as place:
-        with gpubufd.connect(place.path) as client:
-            publish(client, 1)
-            view = client.follow("policy")
-            array = view["a"].to_numpy()
-            client.delete("policy")
-            view.park()
-            instance = client.instance
-            crash(place.daemon)
-            publish(client, 2)
-            assert client.instance == instance
-            assert client.stats()["parked"] == 1
-            view.resume()
-            assert values([array]) == 1 and not view.value.stale
-            view.switch()
-            assert values([array]) == 2
-            del array, view
-        place.stop()
-
-
-SLEEPS = """
-import sys, gpubufd
-client = gpubufd.connect()
-views = [client.follow(name) for name in ("policy", "other")]
-arrays = [view["a"].to_numpy() for view in views]
-print([view.park() for view in views], flush=True)
-sys.stdin.readline()
-print([view.resume() for view in views], [float(array.max()) for array in arrays], client.get("x").tolist(), flush=True)
-"""
-
-
-def test_somebody_watches_before_a_sleeper_comes_back():
-    """It was stopped while the daemon was killed; whoever came back first watches already."""
-    with standing("--supervise") as place, gpubufd.connect(place.path) as client:
-        for name, value in (("policy", 1), ("other", 2)):
-            publish(client, value, name=name)
-        client.put("x", numpy.arange(3))
-        sleeper = subprocess.Popen([sys.executable, "-c", SLEEPS], env=environment(GPUBUFD_SOCKET=place.path),
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        try:
-            assert sleeper.stdout.readline() == "[True, True]\n"
-            sleeper.send_signal(signal.SIGSTOP)
-            os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WNOWAIT)
-            crash(place.daemon)
-            with client.watch("elsewhere"):
-                sleeper.send_signal(signal.SIGCONT)
-                sleeper.stdin.write("\n")
-                sleeper.stdin.flush()
-                assert sleeper.stdout.readline() == "[True, True] [1.0, 2.0] [0, 1, 2]\n"
-            assert sleeper.wait() == 0
-        finally:
-            sleeper.kill()
-            sleeper.wait()
-            sleeper.stdin.close()
-            sleeper.stdout.close()
-        place.stop()
-
-
-def test_readers_end_with_their_claims(client, run, daemon):
-    publish(client, 1)
-    run(
-        """
-        import os, signal, gpubufd
-        client = gpubufd.connect()
-        shown, asleep = client.follow("policy"), client.follow("policy")
-        asleep.park()
-        os.kill(os.getpid(), signal.SIGKILL)
-        """,
-        status=-signal.SIGKILL,
-    )
-    wait_until(lambda: not client.leases("policy") and client.stats()["parked"] == 0)
-    client.delete("policy")
-    assert client.stats()["objects"] == 0
 
 
 RANDOM = """
