@@ -194,6 +194,24 @@ test('keys walk over the objects in the order of memory', () => {
     .map(press), ['1+0', '1+50', '2+0', '1+50', '3+120', '3+120', '1+0', '2+0', '3+20', '3+20', '2+0', '3+20', '2+0'])
 })
 
+test('what is pointed at stays with its object when the memory is laid out anew', () => {
+  const segments = [{ id: 1, bytes: 100 }, { id: 2, bytes: 100 }]
+  const rows = [placed(1, [[1, 0, 10]]), placed(2, [[1, 50, 10], [2, 0, 10]])]
+  const made = map(segments, rows)
+  const second = { row: rows[1], piece: made.step(null, 'End') }
+  const where = () => {
+    made.layOut(made.segments, rows, 0)
+    const { piece } = made.again(second) ?? {}
+    return piece && `${piece.segment}+${piece.offset}, at ${piece.from}`
+  }
+  rows[0].extents = [[1, 20, 10]]
+  assert.equal(where(), '2+0, at 100')
+  rows[1].extents = [[1, 70, 10], [1, 90, 5]] // moved
+  assert.equal(where(), '1+70, at 70')
+  rows.pop() // gone
+  assert.equal(where(), undefined)
+})
+
 test('warm is what is in use or has just been used', () => {
   const levels = [0, 5, 60, 600, 3600, 1e5].map(s => warmth({ leases: 0, used: 1e9 - s * 1000 }, 1e9))
   assert.deepEqual(levels, [...levels].sort((a, b) => b - a))

@@ -368,6 +368,18 @@ export class MemoryMap {
     return { piece: null, row: null, segment: segment ?? null, others: 0, hidden }
   }
 
+  /** Where an earlier hit's object lies in this layout: the same piece, else its first; null if it is not drawn. */
+  again ({ row, piece }) {
+    let found = null
+    for (let i = 0; i < this.count; i++) {
+      if (this.rows[i] !== row) continue
+      const here = this.#piece(i)
+      found ??= here
+      if (here?.segment === piece.segment && here.offset === piece.offset) return { piece: here, row, others: 0 }
+    }
+    return found && { piece: found, row, others: 0 }
+  }
+
   /** The next piece by a key: along the memory, by segment, or to an end. */
   step (from, key) {
     const here = from ? from.from : -1

@@ -22,7 +22,7 @@ let paused = false
 let hidden = false // nobody looks
 let selected = null // a row
 let held = null // who has it leased: { version, holders }
-let pointed = null // { device, hit } under the pointer or the keyboard's cursor
+let pointed = null // { device, hit, place } under the pointer or the keyboard's cursor
 let complete = false // all rows have come once
 let lost = 0
 let frames = 0
@@ -120,7 +120,7 @@ const asked = {
   },
   point ({ device, x, y }) {
     const hit = x === null ? null : maps.get(device)?.at(x, y)
-    point(device, hit ?? null)
+    point(device, hit ?? null, [x, y])
   },
   step ({ device, key }) {
     const map = maps.get(device)
@@ -281,6 +281,7 @@ function paint (moment) {
       map.layOut(segments, store.rows.values(), device.capacity)
       map.changes = store.changes
       map.laid = map.scale
+      if (pointed?.device === id) pointed.hit = pointed.place ? map.at(...pointed.place) : map.again(pointed.hit)
     }
     draw(map, moment)
   }
@@ -298,9 +299,10 @@ function mark (device) {
   return selected?.alive ? { row: selected, piece: null } : null
 }
 
-function point (device, hit) {
+/** `place` is where the pointer is in the map; a cursor of the keyboard's has none, and stays at its object. */
+function point (device, hit, place = null) {
   const before = pointed?.device
-  pointed = hit ? { device, hit } : null
+  pointed = hit ? { device, hit, place } : null
   for (const id of new Set([before, device])) {
     const map = maps.get(id)
     if (map?.width) draw(map, Date.now())
