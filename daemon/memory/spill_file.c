@@ -205,11 +205,18 @@ static const char *file_name(uint64_t id, char name[NAME_BYTES])
     return name;
 }
 
+/* A failed call: GPUBUF_E_NO_MEMORY or GPUBUF_E_LIMIT if memory or descriptors are out. */
 static int file_failure(struct gb_error *error, const struct gb_spill_file *file, const char *what)
 {
     char name[NAME_BYTES];
+    int why = errno;
 
-    return gb_fail_errno(error, "%s %s/%s", what, file->dir->path, file_name(file->id, name));
+    gb_fail_errno(error, "%s %s/%s", what, file->dir->path, file_name(file->id, name));
+    if (why == ENOMEM)
+        error->code = GPUBUF_E_NO_MEMORY;
+    if (why == EMFILE || why == ENFILE)
+        error->code = GPUBUF_E_LIMIT;
+    return error->code;
 }
 
 static int damaged(struct gb_error *error, const struct gb_spill_file *file, const char *how)

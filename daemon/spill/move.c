@@ -5,6 +5,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
+#include "daemon/base/failure.h"
 
 /* ---- the content of a storage, piece by piece ---- */
 
@@ -147,10 +148,11 @@ void gb_move_end_lane(struct gb_device *device, enum gb_direction direction)
     device->stages[direction] = NULL;
 }
 
-/* Notes whether the tier has failed, by the result of a call of its file's. */
+/* Notes whether the tier has failed, by the result of a call of its file's. Memory or descriptors
+   that are out say nothing of what lies there. */
 static int of_tier(struct gb_move *move, int r)
 {
-    move->tier_failed = r < 0;
+    move->tier_failed = r < 0 && !gb_is_passing(r);
     return r;
 }
 

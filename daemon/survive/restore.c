@@ -17,6 +17,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
+#include "daemon/base/failure.h"
 #include "daemon/base/log.h"
 #include "daemon/objects/orphan_writer.h"
 #include "daemon/objects/stream.h"
@@ -46,12 +47,6 @@ static void log_lost(const struct gb_replayed_segment *replayed, const char *why
 {
     gb_log(GB_LOG_ERROR, "segment lost", GB_LOG_NUMBER("segment", replayed->id),
            GB_LOG_TEXT("why", why));
-}
-
-/* Whether a later daemon may succeed where this one has failed. */
-static bool is_passing(int code)
-{
-    return code == GPUBUF_E_NO_MEMORY || code == GPUBUF_E_LIMIT;
 }
 
 /* Makes a segment of its descriptor, which is taken over in any case. NULL, and why, on
@@ -98,7 +93,7 @@ static int restore_segment(struct restoring *restoring, struct gb_replayed_segme
         close(fd);
     if (replayed->segment)
         return 0;
-    if (is_passing(why.code))
+    if (gb_is_passing(why.code))
         return gb_fail(error, why.code, "segment %" PRIu64 ": %s", replayed->id, why.message);
     if (replayed->disbelieved) /* replay.c has logged it */
         ;
@@ -279,7 +274,7 @@ static int restore_copy(struct restoring *restoring, struct gb_replayed_storage 
                            : GPUBUF_E_INVALID;
 
     if (r < 0)
-        return is_passing(r) ? r : 0;
+        return gb_is_passing(r) ? r : 0;
     copy->copy->owner = replayed->number;
     replayed->storage->copies[kind] = copy->copy;
     return 0;
@@ -297,7 +292,7 @@ static int restore_tier(struct restoring *restoring, struct gb_error *error)
     r = tier->pinned ? gb_pinned_restore(tier->pinned, fd, error) : GPUBUF_E_INVALID;
     if (r < 0)
         close(fd);
-    if (is_passing(r))
+    if (gb_is_passing(r))
         return r;
     if (r < 0) /* the new memory gets the name */
         gb_state_forget(restoring->state, GB_STATE_TIER_NAME);

@@ -24,7 +24,20 @@
 #include <unistd.h>
 
 /* Calls that can be made to fail, in the order that shim.py knows. */
-enum call { ACCEPT, MEMFD, TRUNCATE, DUPLICATE, OPEN, PWRITE, RECEIVE, SEND, PIDFD, MAP, CALLS };
+enum call {
+    ACCEPT,
+    MEMFD,
+    TRUNCATE,
+    DUPLICATE,
+    OPEN,
+    PWRITE,
+    RECEIVE,
+    SEND,
+    PIDFD,
+    MAP,
+    OPENAT,
+    CALLS
+};
 
 static struct {
     _Atomic int64_t realtime_ns;  /* added to the wall clock */
@@ -136,6 +149,17 @@ int open(const char *path, int flags, ...)
     mode = va_arg(arguments, mode_t);
     va_end(arguments);
     return fails(OPEN) ? -1 : REAL(open)(path, flags, mode);
+}
+
+int openat(int directory, const char *path, int flags, ...)
+{
+    va_list arguments;
+    mode_t mode;
+
+    va_start(arguments, flags); /* as in open() */
+    mode = va_arg(arguments, mode_t);
+    va_end(arguments);
+    return fails(OPENAT) ? -1 : REAL(openat)(directory, path, flags, mode);
 }
 
 void *mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset)

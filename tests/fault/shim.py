@@ -11,7 +11,7 @@ import device
 
 LIBRARY = device.BUILD / "fault" / "shim.so"
 CALLS = ("accept", "memfd", "truncate", "duplicate", "open", "pwrite", "receive", "send", "pidfd",
-         "map")
+         "map", "openat")
 HEAD = 24  # realtime_ns, most, send_buffer
 EACH = 32  # skip, count, error, failed
 

@@ -105,6 +105,24 @@ def test_an_open_without_a_descriptor(shimmed, code):
     assert reader.open_object("a").read() == b"a"
 
 
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+# RELIABILITY.md: The kernel says no 1
+def test_a_tier_without_a_descriptor(daemon_factory, shim, directory, code):
+    """Content in a file that cannot be opened now is not lost; content that cannot be copied there stays."""
+    os.mkdir(f"{directory}/tier")
+    daemon = daemon_factory("--tier", f"disk:256M:{directory}/tier", env=shim.environment())
+    peer = daemon.connect()
+    for name, size in (("large", 3 * MIB), ("small", 1000)):
+        peer.put(name, name.encode() * (size // len(name)))
+        shim.fail("openat", code)
+        assert os.strerror(code) in peer.error("device", "move", name=name).message
+        peer.call("move", name=name)
+        shim.fail("openat", code)
+        assert os.strerror(code) in peer.error("device", "open", name=name).message
+        assert shim.failed("openat") == 1
+        assert peer.open_object(name).read() == name.encode() * (size // len(name))
+
+
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM,
                                   errno.ECONNABORTED, errno.EINTR])
 # RELIABILITY.md: The kernel says no 1

@@ -19,8 +19,13 @@ static _Thread_local struct {
     unsigned calls, first, count;
 } failing;
 
+/* The number of the movers' allocation that fails; 0: none does, or it has failed. */
+static _Atomic(unsigned) of_movers;
+
 static bool fails(void)
 {
+    if (gettid() != getpid())
+        return atomic_load(&of_movers) > 0 && atomic_fetch_sub(&of_movers, 1) == 1;
     if (!failing.armed)
         return false;
     failing.calls++;
@@ -282,7 +287,7 @@ static void not_lost(const char *what)
     inside_turn(&inside);
 }
 
-/* True if the n-th allocation was reached. */
+/* True if the n-th allocation was reached; with `count` 0, of the movers'. */
 static bool try(const struct scenario *scenario, bool tiers, unsigned n, unsigned count)
 {
     int fd = strstr(scenario->request, "\"fds\":1") ? sealed_memfd(65536, F_SEAL_SHRINK) : -1;
@@ -309,11 +314,12 @@ static bool try(const struct scenario *scenario, bool tiers, unsigned n, unsigne
     failing.first = n;
     failing.count = count;
     failing.armed = true;
+    atomic_store(&of_movers, count > 0 ? 0 : n);
     inside_turn(&inside);
     while (inside.server.spill.moves > 0) /* and while content is moved for it */
         inside_turn(&inside);
     failing.armed = false;
-    reached = failing.calls >= n;
+    reached = count > 0 ? failing.calls >= n : atomic_exchange(&of_movers, 0) == 0;
     if (tiers)
         settle();
     inside_check(&inside);
@@ -428,18 +434,22 @@ TEST(test_coming_back)
 
 static void try_each(const struct scenario *all, size_t count, bool tiers)
 {
+    const unsigned counts[] = {1, UINT32_MAX, 0};
     size_t fds = open_fds();
+    unsigned moved = 0;
 
     for (size_t i = 0; i < count; i++)
-        for (unsigned from = 0; from < 2; from++) {
+        for (unsigned from = 0; from < (tiers ? 3 : 2); from++) {
             unsigned n = 1;
 
-            while (try(&all[i], tiers, n, from ? UINT32_MAX : 1))
+            while (try(&all[i], tiers, n, counts[from]))
                 n++;
-            assert_true(n > 1); /* something was asked for */
+            moved += counts[from] == 0 ? n - 1 : 0;
+            assert_true(n > 1 || counts[from] == 0); /* something was asked for */
             if (open_fds() != fds)
                 fail_msg("%s: descriptors are left open", all[i].name);
         }
+    assert_true(!tiers || moved > 8); /* copies out and back allocate */
 }
 
 /* RELIABILITY.md: Memory is short 1 */
