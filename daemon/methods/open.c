@@ -335,15 +335,15 @@ static struct gb_object *find_away(struct gb_call *call, const struct gb_string 
     return gb_call_find(call, name, &object) == 0 && !object->storage->resident ? object : NULL;
 }
 
-/* Keeps the names' content that is on its device there for this try, so that none of it leaves for
-   the rest. If memory is out it may leave. */
+/* Keeps the names' content where it is for this try, on its device or in a tier, so that none of it
+   leaves for the rest. If memory is out it may leave. */
 static void hold_there(struct gb_call *call, const struct gb_string *names, size_t count)
 {
     struct gb_object *object;
 
     call->there = gb_pool_calloc(call->pool, count, sizeof(struct gb_storage *));
     for (size_t i = 0; call->there && i < count; i++)
-        if (gb_call_find(call, &names[i], &object) == 0 && object->storage->resident) {
+        if (gb_call_find(call, &names[i], &object) == 0) {
             gb_recent_hold(&object->storage->recent);
             call->there[call->there_count++] = object->storage;
         }

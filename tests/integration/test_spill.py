@@ -235,6 +235,24 @@ def test_what_may_be_dropped_goes_when_the_tiers_are_full(start):
     tiered.check("small", "o/0")
 
 
+# RELIABILITY.md: Memory is short 4
+def test_an_open_of_many_drops_none_of_them(start):
+    """Neither is there room on the disk for what would have to leave, unless the other one is dropped."""
+    tiered = start(host=None, disk="40M")
+    tiered.put("kept")
+    tiered.put("dropped", evict="drop")
+    for name in ("kept", "dropped"):
+        tiered.peer.call("move", name=name)
+    for name in "xyz":
+        tiered.put(name)
+    told = tiered.peer.call("open", names=["kept", "dropped"])["objects"]
+    assert [one["error"]["data"]["kind"] for one in told] == ["no_space"] * 2
+    tiered.peer.call("delete", name="x")
+    tiered.check("kept", "y", "z")
+    tiered.peer.call("delete", names=["kept", "y", "z"])
+    tiered.check("dropped")
+
+
 @pytest.mark.skipif(not test_device.ON_GPU, reason="the host has one tier below it")
 def test_the_host_tier_makes_room_on_the_disk(start):
     tiered = start(host="40M")
