@@ -186,7 +186,7 @@ static void take_message(struct supervisor *supervisor, struct message *message)
     }
     if (says(message, "FDSTOREREMOVE") && find_line(message, "FDNAME", name, sizeof(name)))
         forget(supervisor, name);
-    if (says(message, "WATCHDOG"))
+    if (says(message, "WATCHDOG") || find_line(message, "EXTEND_TIMEOUT_USEC", name, sizeof(name)))
         supervisor->heard_ms = now_ms();
     if (says(message, "STOPPING") && supervisor->kill_at < 0)
         supervisor->kill_at = now_ms() + STOP_MS;

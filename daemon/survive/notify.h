@@ -48,6 +48,7 @@ struct gb_notify {
     uint64_t try_at, pause_ms;      /* when to try the queue again */
     uint64_t taken_ms;              /* when one left the queue, or it began */
     bool beat;                      /* a sign of life is to be sent */
+    uint64_t steps, extend_at;      /* of gb_notify_extend() */
     bool late; /* the manager has taken nothing for a second, until it has taken all */
     int error; /* errno of the last failure to send */
 };
@@ -85,6 +86,9 @@ int gb_notify_ready(struct gb_notify *notify);
 int gb_notify_stopping(struct gb_notify *notify, bool for_good);
 /* A sign of life passes those that are queued. */
 int gb_notify_watchdog(struct gb_notify *notify);
+/* To be called at each step of long work before gb_notify_ready(): now and then has the manager wait
+   a minute more. */
+void gb_notify_extend(struct gb_notify *notify);
 /* A line for people; cut at its first line break, and after some 500 bytes. */
 int gb_notify_status(struct gb_notify *notify, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -210,6 +210,7 @@ static int read_record(const struct gb_journal_record *record, void *arg, struct
 {
     struct gb_replay *replay = arg;
 
+    gb_notify_extend(replay->notify);
     if (!record->data)
         note_lost(replay, record);
     else if (record->number == 0 || record->number >= (uint64_t)GB_LIMIT(integer)) {
@@ -615,6 +616,7 @@ static int read_storages(struct gb_replay *replay, struct gb_error *error)
         struct gb_replayed_storage *storage = &replay->storages[replay->storage_count++];
         struct gb_error why = {.code = 0};
 
+        gb_notify_extend(replay->notify);
         r = read_storage(replay, storage, record, &writer, &why);
         if (r == GPUBUF_E_NO_MEMORY)
             break;
@@ -652,11 +654,13 @@ static void take_numbers(struct gb_replay *replay, const struct gb_journal_numbe
 }
 
 int gb_replay_read(struct gb_replay *replay, struct gb_journal *journal, int fd,
-                   struct gb_device **devices, unsigned device_count, struct gb_error *error)
+                   struct gb_notify *notify, struct gb_device **devices, unsigned device_count,
+                   struct gb_error *error)
 {
     int r;
 
-    *replay = (struct gb_replay){.devices = devices, .device_count = device_count};
+    *replay =
+        (struct gb_replay){.notify = notify, .devices = devices, .device_count = device_count};
     *error = (struct gb_error){.code = 0};
     r = gb_journal_open(journal, fd, read_record, replay, error);
     if (r == 0) {

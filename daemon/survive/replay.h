@@ -12,6 +12,7 @@
 
 #include "daemon/objects/lease.h"
 #include "daemon/survive/journal.h"
+#include "daemon/survive/notify.h"
 
 struct gb_replayed_segment {
     uint64_t id, bytes;
@@ -75,6 +76,7 @@ struct gb_replayed_storage {
 };
 
 struct gb_replay {
+    struct gb_notify *notify; /* told that the daemon is at work */
     struct gb_device **devices;
     unsigned device_count;
     struct gb_hash_table segment_records, storage_records;
@@ -96,7 +98,8 @@ struct gb_replay {
  * descriptor is not -1, the journal.
  */
 int gb_replay_read(struct gb_replay *replay, struct gb_journal *journal, int fd,
-                   struct gb_device **devices, unsigned device_count, struct gb_error *error);
+                   struct gb_notify *notify, struct gb_device **devices, unsigned device_count,
+                   struct gb_error *error);
 void gb_replay_end(struct gb_replay *replay);
 
 /* The i-th lease on a live object. */

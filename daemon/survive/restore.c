@@ -85,6 +85,7 @@ static int restore_segment(struct restoring *restoring, struct gb_replayed_segme
     char name[24];
     int fd;
 
+    gb_notify_extend(restoring->state->notify);
     gb_state_segment_name(replayed->id, name);
     fd = gb_notify_take(restoring->state->notify, name);
     if (replayed->wanted && fd >= 0)
@@ -406,6 +407,7 @@ static int restore_storage(struct restoring *restoring, struct gb_replayed_stora
     struct gb_storage *storage;
     unsigned room = replayed->placement_count ? replayed->placement_count : 1;
 
+    gb_notify_extend(restoring->state->notify);
     storage = user ? gb_storage_new(restoring->store, &replayed->key, user, room) : NULL;
     gb_user_unref(user);
     if (!storage) {
@@ -665,6 +667,7 @@ static int restore_objects(struct restoring *restoring, int r, struct gb_error *
         struct gb_storage *storage =
             replayed->fleeting || r < 0 ? replayed->storage : take_storage(restoring, replayed);
 
+        gb_notify_extend(restoring->state->notify);
         if (storage && replayed->fleeting && r == 0)
             r = hold_range(restoring, storage);
         else if (storage && r == 0) /* even if none of its objects has a name any more */
@@ -796,6 +799,7 @@ static int note_storages(struct restoring *restoring, struct gb_error *error)
     for (size_t i = 0; i < restoring->replay.storage_count; i++) {
         const struct gb_replayed_storage *replayed = &restoring->replay.storages[i];
 
+        gb_notify_extend(state->notify);
         if (is_on_disk_only(state, replayed)) {
             if (keep_away(restoring, replayed) < 0)
                 return gb_fail_memory(error);
@@ -861,7 +865,7 @@ int gb_state_restore(struct gb_state *state, int fd, uint64_t now_ms, struct gb_
     struct restoring restoring = {
         .state = state, .store = state->registry->store, .now_ms = now_ms, .wall_ms = gb_wall_ms()};
     uint64_t began = gb_now_ms();
-    int r = gb_replay_read(&restoring.replay, &state->journal, fd, state->devices,
+    int r = gb_replay_read(&restoring.replay, &state->journal, fd, state->notify, state->devices,
                            state->device_count, error);
 
     if (r == 0)

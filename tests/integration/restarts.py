@@ -119,18 +119,19 @@ class Kept:
     """A daemon whose manager is the test: `fds` is what the next one is handed, [(name, fd)…]."""
 
     def __init__(self, directory):
-        self.directory, self.fds, self.process = directory, [], None
+        self.directory, self.fds, self.process, self.extended = directory, [], None, 0
         self.manager = Manager(os.path.join(directory, "notify"))
 
-    def launch(self, *options):
+    def launch(self, *options, watchdog_ms=None):
         argv = [str(GPUBUFD), "--socket", f"{self.directory}/s", "--device", "host:64M", *options]
         self.process = subprocess.Popen(handed_over(self.fds, argv),
                                         pass_fds=[fd for _, fd in self.fds], stderr=subprocess.PIPE,
-                                        env={**os.environ, **self.manager.environment()})
+                                        env={**os.environ, **self.manager.environment(watchdog_ms)})
 
-    def start(self, *options):
-        """A session on the next daemon, once that is ready."""
-        self.launch(*options)
+    def start(self, *options, **settings):
+        """A session on the next daemon, once that is ready; `extended` is how often it asked to be waited for."""
+        self.launch(*options, **settings)
+        self.extended = 0
         while not self._act_on(self.manager.receive()):
             pass
         return Peer(f"{self.directory}/s")
@@ -140,6 +141,7 @@ class Kept:
         assert told, "no word in time"
         message, fds = told
         name = message.get("FDNAME")
+        self.extended += "EXTEND_TIMEOUT_USEC" in message
         if "FDSTORE" in message:
             self.fds.append((name, fds[0]))
         if "FDSTOREREMOVE" in message:

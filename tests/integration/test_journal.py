@@ -37,6 +37,21 @@ def kept(directory):
     one.close()
 
 
+# RELIABILITY.md: Time 5
+def test_a_long_restore_shows_signs_of_life(kept):
+    """The manager is asked to wait on, again and again while objects are restored."""
+    with kept.start() as peer:
+        for i in range(300):
+            peer.put(f"n{i}", evict="keep")
+    kept.crash()
+    with kept.start(watchdog_ms=1) as peer:
+        assert len(peer.names()) == 300
+    assert kept.extended >= 8  # every 64 steps; at least as many fit into the manager's queue
+    kept.crash()
+    kept.start().close()
+    assert kept.extended == 1, "it is asked every ten seconds, or three times in the watchdog's time"
+
+
 # RELIABILITY.md: The daemon ends 13
 def test_what_was_lost_does_not_come_again(kept):
     """An object whose descriptor is missing once is lost, also if a later daemon gets the descriptor."""

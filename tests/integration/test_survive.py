@@ -432,6 +432,24 @@ def test_one_that_hangs(supervised):
     assert daemon.connect().open_object("a").read() == b"hello"
 
 
+# RELIABILITY.md: Time 5
+def test_one_that_begins_slowly(directory, supervised):
+    """A daemon that asks its supervisor to wait on is not killed before it is ready."""
+    program = shutil.copy(GPUBUFD, f"{directory}/gpubufd")
+    daemon = supervised("--watchdog", "3000", program=program)
+    daemon.connect().put("a", b"hello")
+    os.rename(program, f"{directory}/real")
+    with open(program, "w", encoding="ascii") as file:
+        file.write(f"""#!/bin/sh
+for i in 1 2 3 4 5 6 7 8; do printf EXTEND_TIMEOUT_USEC=60000000 >&4; sleep 0.5; done
+exec {directory}/real "$@"
+""")
+    os.chmod(program, 0o755)
+    daemon.crash()
+    assert daemon.connect().open_object("a").read() == b"hello"
+    assert "no sign of life" not in daemon.stderr()
+
+
 @pytest.mark.skipif(not device.ON_GPU, reason="the host has no driver that could hang")
 # RELIABILITY.md: Time 5
 def test_a_driver_that_hangs(supervised, directory):

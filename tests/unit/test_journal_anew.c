@@ -72,12 +72,13 @@ static void check(void)
 {
     struct gb_registry *registry = &inside.server.registry;
     struct gb_journal journal;
+    struct gb_notify none = GB_NOTIFY_NONE;
     struct gb_replay replay;
     struct gb_error error;
     uint64_t objects = 0;
     int fd = dup(inside.server.state.journal.fd);
 
-    assert_int_equal(gb_replay_read(&replay, &journal, fd, inside.server.devices,
+    assert_int_equal(gb_replay_read(&replay, &journal, fd, &none, inside.server.devices,
                                     inside.server.device_count, &error),
                      0);
     for (size_t i = 0; i < replay.storage_count; i++)
