@@ -1,50 +1,19 @@
-"""Layouts: every type, nested, and each way to get one wrong, with the path that is named."""
+"""Layouts of every type, by the daemon: sizes, bytes, depth. unit/test_layout.c and test_layout_parts.c have what is refused, with
+its sentence, packed floats, and slices."""
 
-import json
 import os
 import re
 
 import pytest
 
-from conftest import ROOT
-from peer import at, buffers, column, table
+from layouts import DTYPES, spelled
+from peer import buffers, column, table
 
-# dtype -> bits of an element, as the protocol's table of Arrow types fixes them.
-WIDTHS = {
-    "bool": 1, "bool8": 8,
-    "int8": 8, "int16": 16, "int32": 32, "int64": 64,
-    "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64,
-    "float16": 16, "bfloat16": 16, "float32": 32, "float64": 64,
-    "complex64": 64, "complex128": 128,
-    "float8_e3m4": 8, "float8_e4m3": 8, "float8_e4m3b11fnuz": 8, "float8_e4m3fn": 8,
-    "float8_e4m3fnuz": 8, "float8_e5m2": 8, "float8_e5m2fnuz": 8, "float8_e8m0fnu": 8,
-    "fixed_binary(1)": 8, "fixed_binary(7)": 56, "fixed_binary(1000)": 8000,
-    "date32": 32, "date64": 64,
-    "time32[s]": 32, "time32[ms]": 32, "time64[us]": 64, "time64[ns]": 64,
-    "timestamp[s]": 64, "timestamp[ms]": 64, "timestamp[us]": 64, "timestamp[ns]": 64,
-    "timestamp[us,UTC]": 64, "timestamp[ns,Europe/Vienna]": 64, "timestamp[s,+02:00]": 64,
-    "duration[s]": 64, "duration[ms]": 64, "duration[us]": 64, "duration[ns]": 64,
-    "decimal128(38,10)": 128, "decimal128(1,0)": 128, "decimal128(5,-2)": 128,
-    "month_interval": 32, "day_time_interval": 64, "month_day_nano_interval": 128,
-}
-STRINGS = {"utf8": 4, "binary": 4, "large_utf8": 8, "large_binary": 8}
-
-ARRAYS = ["bool8", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-          "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
-          "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
-          "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
-# dtype -> elements, and the bytes that they fill together
-PACKED = {"float4_e2m1fn": (2, 1), "float6_e2m3fn": (4, 3), "float6_e3m2fn": (4, 3)}
-NESTED = {"list", "large_list", "fixed_list", "map", "struct", "dictionary", "null"}
-
-
-def test_every_type_is_tried():
-    types = json.loads((ROOT / "proto/protocol.json").read_text())["dtypes"]
-    tried = {re.split(r"[\[(]", dtype)[0] for dtype in [*WIDTHS, *STRINGS, *PACKED, *NESTED]}
-    assert tried == {dtype["name"] for dtype in types}
-    arrays = {dtype["name"] for dtype in types if dtype["array"] and dtype["numpy"] != "|S"}
-    times = {"date32", "date64", "time32", "time64", "timestamp", "duration", "decimal128"}
-    assert {*ARRAYS, *PACKED} | times == arrays
+# From the protocol's table, whose numbers unit/test_dtype.c and test_protocol_json.c hold.
+FIXED = {spelled(d): d["bits"] or 24 for d in DTYPES if d["data"] and not d["offset_bytes"]}  # bits of an element
+WIDTHS = {dtype: bits for dtype, bits in FIXED.items() if bits not in (4, 6)}  # the others are packed, and of arrays alone
+STRINGS = {spelled(d): d["offset_bytes"] for d in DTYPES if d["data"] and d["offset_bytes"]}
+ARRAYS = [spelled(d) for d in DTYPES if d["array"] and d["bits"] not in (4, 6)]
 
 
 @pytest.fixture
@@ -88,50 +57,6 @@ def test_arrays(make, dtype):
     assert layout["mask"]["bytes"] >= 14
     size = WIDTHS[dtype] // 8
     assert layout.get("strides", [35 * size, 7 * size, size]) == [35 * size, 7 * size, size]
-
-
-@pytest.mark.parametrize("dtype", PACKED)
-def test_packed_arrays(make, dtype):
-    elements, filled = PACKED[dtype]
-    for extent in range(0, 13):
-        array = {"kind": "array", "dtype": dtype, "shape": [3, extent], "mask": {}}
-        if extent % elements:
-            with pytest.raises(Exception, match=r"params\.layout\.shape\[1\]: .* no whole bytes"):
-                make(array)
-            continue
-        layout = make(array)
-        assert layout["shape"] == [3, extent] and "strides" not in layout
-        assert layout["data"]["bytes"] == 3 * extent // elements * filled
-        assert layout["mask"]["bytes"] == (64 if extent else 0)
-    with pytest.raises(Exception, match="has an axis"):
-        make({"kind": "array", "dtype": dtype, "shape": []})
-    with pytest.raises(Exception, match="the dtype of arrays alone"):
-        make(column(dtype, 12))
-
-
-def test_packed_arrays_are_aliased_by_whole_bytes(shared_peer):
-    # The other axes may be cut anywhere, the packed one between bytes.
-    for name, shape in (("packed/line", [12]), ("packed/rows", [5, 4])):
-        made = shared_peer.call("create", name=name, replace=True,
-                                layout={"kind": "array", "dtype": "float4_e2m1fn", "shape": shape})
-        shared_peer.call("seal", lease=made["lease"], release=True)
-    for offset, length, good in ((2, 4, True), (2, 3, False), (1, 4, False), (12, 0, True)):
-        params = {"name": "packed/part", "of": "packed/line", "slice": {"offset": offset, "length": length},
-                  "replace": True}
-        if not good:
-            with pytest.raises(Exception, match="begins and ends at whole bytes"):
-                shared_peer.call("alias", **params)
-            continue
-        shared_peer.call("alias", **params)
-        opened = shared_peer.call("open", name="packed/part")
-        assert opened["object"]["layout"]["shape"] == [length]
-        assert opened["object"]["layout"]["data"]["bytes"] == length // 2
-        shared_peer.call("release", lease=opened["lease"])
-    shared_peer.call("alias", name="packed/part", of="packed/rows", slice={"offset": 1, "length": 3},
-                     replace=True)
-    opened = shared_peer.call("open", name="packed/part")
-    assert opened["object"]["layout"]["data"]["bytes"] == 6
-    shared_peer.call("release", lease=opened["lease"])
 
 
 # what -> (layout, {path of a buffer: its bytes}): these buffers and no others
@@ -227,60 +152,3 @@ def test_the_bytes_of_every_type(shared_daemon, shared_peer):
     opened = shared_daemon.connect().open_object("types")
     for path, content in data.items():
         assert opened.read(path)[: len(content)] == content
-
-
-def arrays(**members):
-    return {"kind": "array", "dtype": "int32", "shape": [2, 3], **members}
-
-
-def columns(*nodes, length=4):
-    return {"kind": "table", "length": length, "columns": list(nodes)}
-
-
-INT8 = {"dtype": "int8", "length": 4}
-# name -> (layout, the path that the message must begin with, below params.layout). unit/test_layout.c has every way.
-BAD = {
-    "not an object": ([], ""),
-    "kind unknown": ({"kind": "tensor"}, ".kind"),
-    "unknown member": ({"kind": "bytes", "bytes": 1, "size": 2}, ".size"),
-    "bytes past 2^52": ({"kind": "bytes", "bytes": 1 << 52}, ".bytes"),
-    "data too small": ({"kind": "bytes", "bytes": 9, "data": {"bytes": 8}}, ".data"),
-    "shape negative": (arrays(shape=[2, -3]), ".shape[1]"),
-    "nulls without a mask": (column("int8", 3, null_count=1), ".null_count"),
-    "grandchild's length": (
-        column("list", 4, children=[{"dtype": "list", "length": 1, "children": [
-            {"dtype": "int8", "length": -4}]}]),
-        ".children[0].children[0].length"),
-    "third column's dtype": (
-        columns(*({"name": n, **INT8} for n in "ab"), {"name": "c", **INT8, "dtype": "int33"}),
-        '.columns[2].dtype: unknown dtype "int33"'),
-    "metadata number": (column("int8", 1, metadata={"a": 1}), ".metadata"),
-}
-
-
-@pytest.mark.parametrize("layout,path", BAD.values(), ids=BAD.keys())
-def test_bad_layouts(shared_peer, layout, path):
-    error = shared_peer.error("invalid", "create", name="bad", layout=layout)
-    assert error.message.startswith("params.layout" + path), error.message
-    rest = error.message[len("params.layout" + path) :]
-    assert ": " in error.message and (": " in path or path == "" or rest[0] in ":[."), error.message
-
-
-def test_too_many_and_too_deep(shared_peer):
-    cases = [
-        table(1, **{f"c{i}": {"dtype": "int8"} for i in range(4097)}),
-        deep(13),
-        {"kind": "array", "dtype": "int8", "shape": [1] * 33},
-        column("int8", 1, metadata={str(i): "" for i in range(257)}),
-        # 2 levels of 64 and 65 columns: nested ones count
-        {"kind": "table", "length": 1, "columns": [
-            {"name": str(i), "dtype": "struct", "length": 1, "children": [
-                {"name": str(j), "dtype": "int8", "length": 1} for j in range(64)]}
-            for i in range(64)]},
-    ]
-    for layout in cases:
-        shared_peer.request("create", name="bad", layout=layout)
-        # Too deep for a line, it cannot be told whose it was: a reply to nobody.
-        message = shared_peer.recv_message()
-        assert message["error"]["data"]["kind"] in ("invalid", "limit", "parse"), message
-    assert shared_peer.call("stats")
