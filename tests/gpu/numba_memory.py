@@ -75,7 +75,7 @@ def with_kernel(function):
     return run
 
 
-@check("increment_by_one on an object by edit(): the next version has it, and readers keep the one before", on="gpu")
+@check("increment_by_one on an object by edit(): the next version has it, and readers keep the one before")
 @with_kernel
 def edit_increments(client, device, path, increment):
     numpy = need("numpy")
@@ -97,7 +97,7 @@ with client.edit("an_array") as an_array:
     equal(client.get("an_array").copy_to_host(), range(3, 1003))
 
 
-@check("increment_by_one on a live object: two processes increment the same memory, a reader sees it", on="gpu")
+@check("increment_by_one on a live object: two processes increment the same memory, a reader sees it")
 @with_kernel
 def live_increments(client, device, path, increment):
     numpy = need("numpy")
@@ -123,7 +123,7 @@ live.release()
     equal(reader.copy_to_host(), range(3, 1003))
 
 
-@check("a ufunc of numba's takes columns, with out= of an object that is being created", on="gpu")
+@check("a ufunc of numba's takes columns, with out= of an object that is being created")
 def ufunc_out(client, device):
     numpy, cuda = need("numpy"), need_numba()
     from numba import vectorize
@@ -147,7 +147,7 @@ def ufunc_out(client, device):
     same_memory(x_device.to_numba().device_ctypes_pointer.value, x_device)
 
 
-@check("a ufunc of CuPy's, with out= of an object that is being created", on="gpu")
+@check("a ufunc of CuPy's, with out= of an object that is being created")
 def cupy_ufunc_out(client, device):
     cupy, numpy = need("cupy"), need("numpy")
     a, b = cupy.arange(1000, dtype="f4"), cupy.ones(1000, "f4")
@@ -156,7 +156,7 @@ def cupy_ufunc_out(client, device):
     assert (client.get("out").copy_to_host() == numpy.arange(1, 1001)).all()
 
 
-@check("device_array_like, pinned_array_like and mapped_array_like of a column; what they made is put", on="gpu")
+@check("device_array_like, pinned_array_like and mapped_array_like of a column; what they made is put")
 def likes(client, device):
     numpy, cuda = need("numpy"), need_numba()
     values = numpy.arange(24, dtype="i4").reshape(4, 6)
@@ -184,7 +184,7 @@ def likes(client, device):
         equal(client.get("made").copy_to_host().ravel(), [1.5] * 6)
 
 
-@check('order="F": numba\'s arrays are put and come back; gpubufd\'s are made, and taken by numba', on="gpu")
+@check('order="F": numba\'s arrays are put and come back; gpubufd\'s are made, and taken by numba')
 def fortran(client, device):
     numpy, cuda = need("numpy"), need_numba()
     from gpubufd import cuda as ours
@@ -207,7 +207,7 @@ def fortran(client, device):
     assert (ours.zeros_like(mine).copy_to_host() == 0).all()
 
 
-@check("to_device(): of an object on the host, with a stream, into an object that is being created", on="gpu")
+@check("to_device(): of an object on the host, with a stream, into an object that is being created")
 def to_device(client, device):
     numpy, cuda = need("numpy"), need_numba()
     stream = cuda.stream()
@@ -224,8 +224,7 @@ def to_device(client, device):
     equal(client.get("again").copy_to_host(), range(1000))
 
 
-@check("copy_to_host(), copy_to_host(ary), copy_to_host(ary, stream), copy_to_host(stream=…): numba's over an object, and ours",
-       on="gpu")
+@check("copy_to_host(), copy_to_host(ary), copy_to_host(ary, stream), copy_to_host(stream=…): numba's over an object, and ours")
 def copy_to_host(client, device):
     numpy, cuda = need("numpy"), need_numba()
     from gpubufd import cuda as ours
@@ -251,7 +250,7 @@ def copy_to_host(client, device):
     assert (found == values).all()
 
 
-@check("pinned(*arrays): numba's and ours, for copies by a stream of what is put and got", on="gpu")
+@check("pinned(*arrays): numba's and ours, for copies by a stream of what is put and got")
 def pinned(client, device):
     numpy, cuda = need("numpy"), need_numba()
     from gpubufd import cuda as ours
@@ -268,7 +267,7 @@ def pinned(client, device):
         assert (left == right).all(), module.__name__
 
 
-@check("stream.auto_synchronize(): numba's and ours, around a kernel over an object", on="gpu")
+@check("stream.auto_synchronize(): numba's and ours, around a kernel over an object")
 @with_kernel
 def auto_synchronize(client, device, path, increment):
     numpy = need("numpy")
@@ -284,7 +283,7 @@ def auto_synchronize(client, device, path, increment):
         made.release()
 
 
-@check("defer_cleanup(): numba's and ours; the leases of what was dropped inside end", on="gpu")
+@check("defer_cleanup(): numba's and ours; the leases of what was dropped inside end")
 def defer_cleanup(client, device):
     numpy, cuda = need("numpy"), need_numba()
     from gpubufd import cuda as ours
@@ -301,7 +300,7 @@ def defer_cleanup(client, device):
         assert not in_use, (module.__name__, in_use)
 
 
-@check("IPC: numba's own array is opened in another process by its name, where numba has get_ipc_handle()", on="gpu")
+@check("IPC: numba's own array is opened in another process by its name, where numba has get_ipc_handle()")
 @with_kernel
 def ipc(client, device, path, increment):
     numpy = need("numpy")

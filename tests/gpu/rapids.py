@@ -170,7 +170,7 @@ for _kind in TYPES:
         check_type(client, device, kind)
 
     _of_type.__name__ = f"type_{_kind}"
-    check(f"a Series of {_kind}: nullable and not, empty, one row, all null, slices, slices of slices", on="gpu")(_of_type)
+    check(f"a Series of {_kind}: nullable and not, empty, one row, all null, slices, slices of slices")(_of_type)
 
 
 # ---- frames ----
@@ -180,7 +180,7 @@ def frame_of(cudf, pa, rows=ROWS):
     return cudf.DataFrame.from_arrow(pa.table({kind: array_of(pa, kind, rows) for kind in TYPES}))
 
 
-@check("cuDF reads columns in place, numbers, nulls and text, and holds the lease", on="gpu")
+@check("cuDF reads columns in place, numbers, nulls and text, and holds the lease")
 def cudf_reads(client, device):
     need("cudf")
     client.put("t", COLUMNS, device=device)
@@ -197,7 +197,7 @@ def cudf_reads(client, device):
     assert not client.leases("t"), "the lease stayed"
 
 
-@check("a frame of all types, whole and sliced", on="gpu")
+@check("a frame of all types, whole and sliced")
 def frames_of_all_types(client, device):
     cudf, pa = need("cudf"), need("pyarrow")
     frame, cases = frame_of(cudf, pa), Cases()
@@ -284,10 +284,10 @@ for _kind in INDICES:
         check_index(client, device, kind)
 
     _of_index.__name__ = f"index_{_kind}"
-    check(f"a frame comes back with its index: {_kind}", on="gpu")(_of_index)
+    check(f"a frame comes back with its index: {_kind}")(_of_index)
 
 
-@check("names of columns that are numbers, and the name of the columns", on="gpu")
+@check("names of columns that are numbers, and the name of the columns")
 def frames_with_labels(client, device):
     cudf = need("cudf")
     frame = cudf.DataFrame({0: [1, 2], 1: [0.5, None]})
@@ -343,7 +343,7 @@ def pandas_columns(pandas, numpy):
     return made
 
 
-@check("pandas' dtypes on the GPU: cuDF takes each, with equal values, or the refusal names the column", on="gpu")
+@check("pandas' dtypes on the GPU: cuDF takes each, with equal values, or the refusal names the column")
 def pandas_to_cudf(client, device):
     cudf, pandas, pa, cases = need("cudf"), need("pandas"), need("pyarrow"), Cases()
 
@@ -366,7 +366,7 @@ def pandas_to_cudf(client, device):
     cases.end()
 
 
-@check("cudf.from_pandas() of pandas' dtypes is put: equal on the way back, or the refusal names the column", on="gpu")
+@check("cudf.from_pandas() of pandas' dtypes is put: equal on the way back, or the refusal names the column")
 def cudf_from_pandas(client, device):
     cudf, pandas, cases = need("cudf"), need("pandas"), Cases()
 
@@ -428,7 +428,7 @@ def arrow_columns(pa):
     }
 
 
-@check("Arrow's types on the GPU: cuDF takes each, with equal values, or the refusal names the column", on="gpu")
+@check("Arrow's types on the GPU: cuDF takes each, with equal values, or the refusal names the column")
 def arrow_to_cudf(client, device):
     need("cudf")
     pa, cases = need("pyarrow"), Cases()
@@ -467,7 +467,7 @@ def data_of(series):
     return [None if one is None else one.ptr for one in (column.data(), mask, offsets)]
 
 
-@check("to_cudf() copies nothing of numbers, times, decimals and text: addresses, and the GPU's memory", on="gpu")
+@check("to_cudf() copies nothing of numbers, times, decimals and text: addresses, and the GPU's memory")
 def to_cudf_in_place(client, device):
     cudf, cupy, pa, cases = need("cudf"), need("cupy"), need("pyarrow"), Cases()
 
@@ -498,7 +498,7 @@ def to_cudf_in_place(client, device):
     cases.end()
 
 
-@check("share_mine() of cuDF's Series and frames as they lie, sliced, with nulls, text and lists", on="gpu")
+@check("share_mine() of cuDF's Series and frames as they lie, sliced, with nulls, text and lists")
 def shared_as_it_lies(client, device):
     cudf, pa, cases = need("cudf"), need("pyarrow"), Cases()
     import rmm.mr
@@ -521,7 +521,7 @@ def shared_as_it_lies(client, device):
     cases.end()
 
 
-@check("a frame of 1 000 000 rows and 8 types: put in at most 5 ms, to_cudf() in at most 2 ms", on="gpu")
+@check("a frame of 1 000 000 rows and 8 types: put in at most 5 ms, to_cudf() in at most 2 ms")
 def aims(client, device):
     cudf, cupy, numpy, pandas = need("cudf"), need("cupy"), need("numpy"), need("pandas")
     rows = 1_000_000
@@ -574,7 +574,7 @@ READER = """
 """
 
 
-@check("the thread's near-term wish: a frame, and sliced ones, read and answered by another process", on="gpu")
+@check("the thread's near-term wish: a frame, and sliced ones, read and answered by another process")
 def thread_frames(client, device):
     cudf, cases = need("cudf"), Cases()
     n = [None if i % 4 == 1 else i for i in range(100)]
@@ -594,7 +594,7 @@ def thread_frames(client, device):
     cases.end()
 
 
-@check("the thread's ideal case: a dask-cuDF collection, published by name and loaded by another process", on="gpu")
+@check("the thread's ideal case: a dask-cuDF collection, published by name and loaded by another process")
 def thread_dask(client, device):
     cudf, dask_cudf = need("cudf"), need("dask_cudf")
     import gpubufd.dask
@@ -618,7 +618,7 @@ def thread_dask(client, device):
     gpubufd.dask.delete("xyz")
 
 
-@check("dask-cuDF: index, categories and slices of partitions; a second version; what has loaded the first keeps it", on="gpu")
+@check("dask-cuDF: index, categories and slices of partitions; a second version; what has loaded the first keeps it")
 def dask_frames(client, device):
     cudf, dask_cudf = need("cudf"), need("dask_cudf")
     import gpubufd.dask
@@ -639,7 +639,7 @@ def dask_frames(client, device):
 # ---- CuPy: a result that stays on the GPU ----
 
 
-@check("a result of CuPy stays on the GPU under a name, and another process queries it with cuDF's own types", on="gpu")
+@check("a result of CuPy stays on the GPU under a name, and another process queries it with cuDF's own types")
 def cupy_result(client, device):
     cudf, cupy = need("cudf"), need("cupy")
     frame = cudf.DataFrame({"zone": [i % 5 for i in range(1000)], "fare": [float(i * i % 97) for i in range(1000)],
@@ -678,7 +678,7 @@ def cupy_result(client, device):
 # ---- RMM, memory past the GPU's room, cuda.core ----
 
 
-@check("RMM allocates in a pool, which is published in place", on="gpu")
+@check("RMM allocates in a pool, which is published in place")
 def rmm_pool(client, device):
     need("rmm")
     cupy = need("cupy")
@@ -701,7 +701,7 @@ def rmm_pool(client, device):
         cupy.cuda.set_allocator()
 
 
-@check("cuDF computes in RMM's pool, and its columns are published in place", on="gpu")
+@check("cuDF computes in RMM's pool, and its columns are published in place")
 def rmm_pool_of_cudf(client, device):
     cudf, cupy = need("cudf"), need("cupy")
     need("rmm")
@@ -717,7 +717,7 @@ def rmm_pool_of_cudf(client, device):
     equal(found.to_cudf().to_arrow().to_pylist(), range(0, 2000, 2))
 
 
-@check("an LRU: 24 frames of 64 MiB through 512 MiB of the GPU, all right, spilled and restored", on="gpu")
+@check("an LRU: 24 frames of 64 MiB through 512 MiB of the GPU, all right, spilled and restored")
 def least_recently_used(client, device):
     cudf, cupy = need("cudf"), need("cupy")
     import gpubufd
@@ -735,7 +735,7 @@ def least_recently_used(client, device):
             del frame
 
 
-@check("cuda.core has a Buffer over a column, which holds the lease", on="gpu")
+@check("cuda.core has a Buffer over a column, which holds the lease")
 def core_buffer(client, device):
     need("cuda.core")
     client.put("a", list(range(8)), device=device)

@@ -92,3 +92,51 @@ def test_a_state_dict_published_again_is_known_by_what_its_tensors_are(at_daemon
     assert gt._known is known and torch.equal(gt.get_state_dict(client, "m")["w"], w)
     with pytest.raises(TypeError, match="'w': it is torch.sparse"):
         gt.put_state_dict(client, "m", {"w": w.to_sparse()}, replace=True)
+
+
+def versions_of(client):
+    """publish(n): version n of a bundle whose weights are n and biases n + 1."""
+    def publish(value):
+        client.put_bundle("module", {"weight": np.full((4, 4), value, "f4"), "bias": np.full(4, value + 1, "f4")}, own=True,
+                          replace=True)
+
+    return publish
+
+
+def test_a_compiled_module_over_a_view_goes_on_with_the_next_version(client):
+    from gpubufd.torch import follow
+
+    publish = versions_of(client)
+    publish(1)
+    with follow(client, "module") as view:
+        module = torch.nn.Linear(4, 4)
+        module.load_state_dict(dict(view), assign=True)
+        with torch.no_grad():
+            compiled = torch.compile(module)
+            assert compiled(torch.ones(4)).tolist() == [6] * 4
+            address = module.weight.data_ptr()
+            publish(2)
+            assert compiled(torch.ones(4)).tolist() == [6] * 4
+            assert view.switch() and module.weight.data_ptr() == address
+            assert compiled(torch.ones(4)).tolist() == [11] * 4
+        del module, compiled
+    torch._dynamo.reset()
+
+
+def test_jax_reads_a_view_and_leaves_it_alone_where_it_donates(client):
+    jax = pytest.importorskip("jax")
+    publish = versions_of(client)
+    publish(1)
+    with jax.default_device(jax.devices("cpu")[0]), client.follow("module") as view:
+        array, held = view["weight"].to_jax(), view["weight"].to_numpy()
+        assert array.unsafe_buffer_pointer() == held.ctypes.data, "it is a copy"
+        total = jax.jit(lambda x: x.sum())
+        assert total(array) == 16
+        publish(2)
+        view.switch()
+        assert total(array) == 32
+        more = jax.jit(lambda x: x + 1, donate_argnums=0)(array)
+        assert more.ravel().tolist() == [3] * 16
+        assert array.is_deleted(), "it was not donated"
+        assert held.ravel().tolist() == [2] * 16  # the result has memory of its own
+        del array, more

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""gpubufd among the libraries that it is for: CuPy, numba, PyTorch, JAX, pyarrow, pandas, cuda.core.
+"""gpubufd among the libraries that it is for, on a GPU: CuPy, numba, PyTorch, JAX, cuda.core. On the host tests/interop has them.
 
     tests/python/frameworks.py --daemon build/bin/gpubufd [--device cuda:0] [--only WORD]
 
-Needs the package gpubufd (installed, or on PYTHONPATH) and no pytest. Without --device, or with
-"--device host", it is about the host. A check whose library is missing is skipped; one line for each, and
-at the end one that counts them.
+Needs the package gpubufd (installed, or on PYTHONPATH) and no pytest. A check whose library is missing is skipped; one line
+for each, and at the end one that counts them.
 """
 
 import argparse
@@ -33,11 +32,11 @@ class Skip(Exception):
     """The check cannot be made here; the text says why."""
 
 
-def check(title, on="both"):
-    """Adds a check, a function of (client, device); `on`: "host", "gpu" or "both"."""
+def check(title):
+    """Adds a check, a function of (client, device)."""
 
     def add(function):
-        CHECKS.append((title, on, function))
+        CHECKS.append((title, function))
         return function
 
     return add
@@ -128,22 +127,20 @@ def torch_reads(client, device):
 @check("PyTorch tensors are put: strided, bfloat16, 0-d")
 def torch_puts(client, device):
     torch = need("torch")
-    place = "cuda" if device != "host" else "cpu"
-    base = torch.arange(24, device=place, dtype=torch.float32).reshape(4, 6)
+    base = torch.arange(24, device="cuda", dtype=torch.float32).reshape(4, 6)
     client.put("a", base[:, ::2], device=device)
     equal(client["a"].copy_to_host().ravel(), base[:, ::2].cpu().numpy().ravel())
-    client.put("b", torch.ones(3, dtype=torch.bfloat16, device=place), device=device)
+    client.put("b", torch.ones(3, dtype=torch.bfloat16, device="cuda"), device=device)
     assert client["b"].dtype == "bfloat16"
     equal(client["b"].to_torch().float().cpu().tolist(), [1, 1, 1])
-    client.put("c", torch.tensor(5, device=place), device=device)
+    client.put("c", torch.tensor(5, device="cuda"), device=device)
     assert client["c"].shape == ()
 
 
 @check("PyTorch tensors of floats of 8 and 4 bits, both ways")
 def torch_small_floats(client, device):
     torch = need("torch")
-    place = "cuda" if device != "host" else "cpu"
-    content = torch.arange(24, device=place, dtype=torch.uint8).reshape(4, 6)
+    content = torch.arange(24, device="cuda", dtype=torch.uint8).reshape(4, 6)
     for name in ("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2"):
         kind = getattr(torch, name, None)
         if kind is None:
@@ -152,7 +149,7 @@ def torch_small_floats(client, device):
         client.put("a", content.view(kind), device=device, replace=True)
         assert client["a"].shape == (4, 6 * pair)
         got = client["a"].to_torch()
-        assert got.dtype == kind and got.shape == (4, 6) and got.device.type == place
+        assert got.dtype == kind and got.shape == (4, 6) and got.device.type == "cuda"
         equal(got.view(torch.uint8).cpu().numpy().tobytes(), content.cpu().numpy().tobytes())
         if pair == 1:
             client.put("b", content.view(kind)[:, ::2], device=device, replace=True)
@@ -160,7 +157,7 @@ def torch_small_floats(client, device):
             equal(got.cpu().numpy().tobytes(), content[:, ::2].cpu().numpy().tobytes())
 
 
-@check("PyTorch on a stream of its own: what is put is what the stream makes", on="gpu")
+@check("PyTorch on a stream of its own: what is put is what the stream makes")
 def torch_stream(client, device):
     torch = need("torch")
     stream = torch.cuda.Stream()
@@ -187,7 +184,7 @@ def receive_expandable(queue, answers):
     answers.put(None)
 
 
-@check("PyTorch's own memory is shared without a copy, at its offset in the pool", on="gpu")
+@check("PyTorch's own memory is shared without a copy, at its offset in the pool")
 def torch_shares(client, device):
     torch = need("torch")
     if not torch.cuda.is_available():
@@ -203,7 +200,7 @@ def torch_shares(client, device):
     client.delete("mine")
 
 
-@check("PyTorch's expandable segments: through a queue, put, and registered where one allocation has it", on="gpu")
+@check("PyTorch's expandable segments: through a queue, put, and registered where one allocation has it")
 def torch_expandable(client, device):
     torch = need("torch")
     if not torch.cuda.is_available():
@@ -266,7 +263,7 @@ def torch_expandable(client, device):
 # ---- CuPy ----
 
 
-@check("CuPy reads a column in place, by __cuda_array_interface__ and by DLPack", on="gpu")
+@check("CuPy reads a column in place, by __cuda_array_interface__ and by DLPack")
 def cupy_reads(client, device):
     cupy = need("cupy")
     column = table(client, device)["f"][1:]
@@ -280,7 +277,7 @@ def cupy_reads(client, device):
     assert not client.leases("t"), "the lease stayed"
 
 
-@check("CuPy arrays and a dict of them are put; what is under a mask is refused", on="gpu")
+@check("CuPy arrays and a dict of them are put; what is under a mask is refused")
 def cupy_puts(client, device):
     cupy = need("cupy")
     stream = cupy.cuda.Stream(non_blocking=True)
@@ -294,7 +291,7 @@ def cupy_puts(client, device):
     equal(client["t"]["y"].to_cupy().get(), range(5))
 
 
-@check("CuPy's own memory is shared without a copy", on="gpu")
+@check("CuPy's own memory is shared without a copy")
 def cupy_shares(client, device):
     cupy = need("cupy")
     mine = cupy.arange(1 << 20)
@@ -308,7 +305,7 @@ def cupy_shares(client, device):
     client.delete("mine")
 
 
-@check("a ufunc over a column opened in another process takes no longer than over its own array", on="gpu")
+@check("a ufunc over a column opened in another process takes no longer than over its own array")
 def cupy_speed(client, device):
     cupy = need("cupy")
     client.put("a", cupy.random.random(1 << 26, dtype="f4"), device=device)
@@ -343,7 +340,7 @@ def cupy_speed(client, device):
     assert ratio <= 1.02, ratio
 
 
-@check("CuPy: nulls are refused, and the bitmap is at hand", on="gpu")
+@check("CuPy: nulls are refused, and the bitmap is at hand")
 def cupy_nulls(client, device):
     cupy = need("cupy")
     column = table(client, device, nulls=True)["f"]
@@ -364,7 +361,7 @@ def cupy_nulls(client, device):
 # ---- numba ----
 
 
-@check("a numba kernel takes a column", on="gpu")
+@check("a numba kernel takes a column")
 def numba_kernel(client, device):
     need("numpy")
     numba_cuda = need_numba()
@@ -384,7 +381,7 @@ def numba_kernel(client, device):
     equal(client["b"].copy_to_host(), range(10))
 
 
-@check("numba: slices and streams; what it made is put, strided and shared", on="gpu")
+@check("numba: slices and streams; what it made is put, strided and shared")
 def numba_both_ways(client, device):
     numpy = need("numpy")
     numba_cuda = need_numba()
@@ -413,7 +410,7 @@ def numba_both_ways(client, device):
 def jax_reads(client, device):
     jax = need("jax")
     jax.config.update("jax_enable_x64", True)
-    if device != "host" and jax.default_backend() != "gpu":
+    if jax.default_backend() != "gpu":
         raise Skip("this JAX has no GPU")
     column = table(client, device)["i"]
     array = column.to_jax()
@@ -426,7 +423,7 @@ def jax_reads(client, device):
 def jax_more(client, device):
     jax = need("jax")
     numpy = need("numpy")
-    if device != "host" and jax.default_backend() != "gpu":
+    if jax.default_backend() != "gpu":
         raise Skip("this JAX has no GPU")
     array = jax.numpy.arange(12, dtype=jax.numpy.bfloat16).reshape(3, 4)
     client.put("b", array, device=device)
@@ -439,88 +436,10 @@ def jax_more(client, device):
     assert client.leases("f"), "the lease ended under JAX's array"
 
 
-# ---- views ----
+# ---- cuda.core ----
 
 
-def versions_of(client, device):
-    """publish(n): version n of a bundle whose weights are n and biases n + 1."""
-    numpy = need("numpy")
-
-    def publish(value):
-        client.put_bundle("module", {"weight": numpy.full((4, 4), value, "f4"), "bias": numpy.full(4, value + 1, "f4")},
-                          own=True, replace=True, device=device)
-
-    return publish
-
-
-@check("PyTorch: a compiled module over a view goes on with the next version", on="host")
-def torch_follows(client, device):
-    torch, follow = need("torch"), need("gpubufd.torch").follow
-    publish = versions_of(client, device)
-    publish(1)
-    with follow(client, "module") as view:
-        module = torch.nn.Linear(4, 4)
-        module.load_state_dict(dict(view), assign=True)
-        with torch.no_grad():
-            compiled = torch.compile(module)
-            equal(compiled(torch.ones(4)).tolist(), [6] * 4)
-            address = module.weight.data_ptr()
-            publish(2)
-            equal(compiled(torch.ones(4)).tolist(), [6] * 4)
-            assert view.switch() and module.weight.data_ptr() == address
-            equal(compiled(torch.ones(4)).tolist(), [11] * 4)
-        del module, compiled
-
-
-@check("JAX: a jitted function over a view's array reads the next version; a donated one leaves the view alone", on="host")
-def jax_follows(client, device):
-    jax = need("jax")
-    publish = versions_of(client, device)
-    publish(1)
-    with client.follow("module") as view:
-        array, held = view["weight"].to_jax(), view["weight"].to_numpy()
-        assert array.unsafe_buffer_pointer() == held.ctypes.data, "it is a copy"
-        total = jax.jit(lambda x: x.sum())
-        equal([float(total(array))], [16])
-        publish(2)
-        view.switch()
-        equal([float(total(array))], [32])
-        more = jax.jit(lambda x: x + 1, donate_argnums=0)(array)
-        equal(more.ravel().tolist(), [3] * 16)
-        assert array.is_deleted(), "it was not donated"
-        equal(held.ravel().tolist(), [2] * 16)  # the result has memory of its own
-
-
-# ---- pyarrow ----
-
-
-@check("pyarrow takes a table on a GPU by its device capsules", on="gpu")
-def pyarrow_gpu(client, device):
-    pa = need("pyarrow")
-    need("pyarrow.cuda")
-    column = table(client, device)["i"]
-    array = column.to_pyarrow()
-    equal(array.copy_to(pa.default_cpu_memory_manager()).to_pylist(), range(10))
-    assert array.buffers()[1].address == column.data.pointer
-    client.put("again", array, device=device)
-    equal(client["again"].copy_to_host(), range(10))
-
-
-# ---- cuDF, cuda.core ----
-
-
-@check("cuDF takes a column in place, and its slices are put", on="gpu")
-def cudf_both(client, device):
-    cudf = need("cudf")
-    column = table(client, device)["i"]
-    series = column.to_cudf()
-    equal(series.to_pandas(), range(10))
-    client.put("slice", series[3:7])
-    equal(client["slice"].copy_to_host(), [3, 4, 5, 6])
-    assert cudf.__version__
-
-
-@check("cuda.core: a stream of its is taken, and memory of a column is viewed", on="gpu")
+@check("cuda.core: a stream of its is taken, and memory of a column is viewed")
 def cuda_core(client, device):
     core = need("cuda.core.experimental" if _missing("cuda.core", "Device") else "cuda.core")
     dev = core.Device(0)
@@ -552,7 +471,7 @@ def _missing(module, name):
 # ---- examples ----
 
 
-@check("the example: by hand and by gpubufd, and both times", on="gpu")
+@check("the example: by hand and by gpubufd, and both times")
 def example_notebook(client, device):
     need_numba()
     out = child(os.path.join(ROOT, "examples", "python", "notebook.py"), "--device", device, mended=True)
@@ -560,13 +479,13 @@ def example_notebook(client, device):
     print(textwrap.indent(out.strip(), "    "))
 
 
-@check("the example: from CuPy to PyTorch", on="gpu")
+@check("the example: from CuPy to PyTorch")
 def example_cupy_to_torch(client, device):
     out = child(os.path.join(ROOT, "examples", "python", "cupy_to_torch.py"), "--device", device)
     assert re.search(r"mean square 0\.[45]", out), out
 
 
-@check("the example: an Arrow table, a kernel, and a query in another process", on="gpu")
+@check("the example: an Arrow table, a kernel, and a query in another process")
 def example_arrow_kernel(client, device):
     need("pyarrow")
     need_numba()
@@ -577,7 +496,7 @@ def example_arrow_kernel(client, device):
 def run_all(client, device, chosen, progress):
     """Makes the checks of these numbers; a line of `progress` when one begins, and one when it has ended."""
     for number in chosen:
-        title, _, function = CHECKS[number]
+        title, function = CHECKS[number]
         print(f"{number} begins", file=progress, flush=True)
         begin = time.monotonic()
         try:
@@ -663,7 +582,7 @@ def daemon_with(program, *devices, tier=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--daemon", default="gpubufd", help="the daemon's program")
-    parser.add_argument("--device", default="host")
+    parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--only", default="", help="checks whose name or title contains this")
     parser.add_argument("--part", default="1/1", metavar="K/N", help="every N-th check, beginning with the K-th")
     parser.add_argument("--list", action="store_true", help="name the checks and end")
@@ -677,11 +596,10 @@ def main():
     parts = options.device.split(":")  # without a capacity
     device = "host" if parts[0] == "host" else ":".join(parts[:2])
     part, of = map(int, options.part.split("/"))
-    chosen = [number for number, (title, on, function) in enumerate(CHECKS)
-              if on in ("both", "host" if device == "host" else "gpu") and options.only in function.__name__ + " " + title]
+    chosen = [number for number, (title, function) in enumerate(CHECKS) if options.only in function.__name__ + " " + title]
     chosen = chosen[part - 1::of]
     if options.list:
-        print("\n".join(f"{CHECKS[number][2].__name__:28} {CHECKS[number][0]}" for number in chosen))
+        print("\n".join(f"{CHECKS[number][1].__name__:28} {CHECKS[number][0]}" for number in chosen))
         return 0
     import gpubufd
 
@@ -692,7 +610,7 @@ def main():
             client.delete(*(info.name for info in client.list()), missing_ok=True)
             run_all(client, device, list(map(int, options.checks.split(","))), progress)
         return 0
-    # Some checks look on the host at what was on the GPU.
+    # Some checks look on the host at what was on the GPU; test_frameworks.py has no GPU.
     devices = [options.device] if device == "host" else [options.device, "host:4G"]
     with tempfile.TemporaryDirectory() as directory, daemon_with(options.daemon, *devices) as path:
         os.environ["GPUBUFD_SOCKET"] = path
