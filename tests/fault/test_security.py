@@ -111,7 +111,6 @@ HELD = {
     "Replacing objects locks none of their readers out": {
         EXCESS: "test_a_replacement_locks_no_reader_out test_what_is_merely_kept_is_recalled_before_a_refusal "
                 "test_weights_larger_than_a_quota_are_swapped",
-        "python/test_swap.py": "test_weights_larger_than_a_quota_are_swapped",
         "lib/test_keep.c": "test_what_is_stale_is_given_back_before_a_create"},
     "a provider is asked for another user's at once": {PROVIDE: "test_users_take_turns"},
     "users take turns, with 64 names each": "a provider is asked for another user's at once",

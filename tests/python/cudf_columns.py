@@ -6,13 +6,8 @@ A kind of column is a key of FIXED, "bool", "str", "large_str", "decimal32(7,2)"
 """
 
 import ctypes
-import datetime
-import decimal
-import math
-import re
 import struct
 import types
-import zoneinfo
 
 import arrowc
 from gpubufd import cuda
@@ -331,60 +326,3 @@ def offsets_of(column):
 def plain_of(column):
     """A column without its bitmap."""
     return type(column)(column.type(), column.size(), column.data(), None, 0, column.offset(), column.children())
-
-
-# ---- recordings ----
-
-
-class Recording:
-    """Columns and capsules that tests/gpu/record_cudf.py wrote on a GPU, over copies of their memory."""
-
-    def __init__(self, plc, told):
-        self.plc, self.told, self.columns = plc, told, told["columns"]
-        self.memory = {}
-
-    def address(self, place):
-        """The address of [allocation, offset]; None is NULL, and text a pointer of an empty column to nothing."""
-        if place is None or isinstance(place, str):
-            return None
-        number, at = place
-        if number not in self.memory:
-            told = self.told["allocations"][number]
-            data = bytes.fromhex(told["content"])
-            self.memory[number] = Span(data.ljust(min(told["bytes"], 4096), b"\0"))
-        return self.memory[number].ptr + at
-
-    def column(self, case):
-        return self._column(case["column"], case["schema"])
-
-    def _column(self, told, schema):
-        spans = [address and types.SimpleNamespace(ptr=address, size=0) for address in map(self.address, (told["data"], told["mask"]))]
-        type_ = re.search(r"type_id\.(\w+)", told["type"])[1]
-        below = {"STRUCT": schema["children"], "LIST": [None, *schema["children"]]}.get(type_, [None, schema["dictionary"]])
-        children = [self._column(child, one or {"format": "", "children": [], "dictionary": None})
-                    for child, one in zip(told["children"], below)]
-        scale = -int(schema["format"].split(",")[1]) if schema["format"].startswith("d:") else 0
-        return self.plc.Column(self.plc.DataType(self.plc.TypeId[type_], scale), told["size"], *spans, told["null_count"],
-                               told["offset"], children)
-
-    def capsule(self, case):
-        """The recorded capsule. Fields of structs have numbers for names: it has none."""
-        return self._capsule(case["array"], case["schema"])
-
-    def _capsule(self, array, schema, name=""):
-        children = [self._capsule(child, one, str(i)) for i, (child, one) in enumerate(zip(array["children"], schema["children"]))]
-        return arrowc.DeviceColumn(schema["format"], array["length"], list(map(self.address, array["buffers"])), array["offset"],
-                                   array["null_count"], children, name=name)
-
-
-def normal(value):
-    """A value that can be compared with a recorded one: without names of fields, and times in UTC."""
-    if isinstance(value, str) and re.match(r"datetime\.|Decimal\(", value):
-        value = eval(value, {"datetime": datetime, "Decimal": decimal.Decimal, "zoneinfo": zoneinfo})  # the repository's own file
-    if isinstance(value, dict):
-        return [normal(one) for one in value.values()]
-    if isinstance(value, (list, tuple)):
-        return [normal(one) for one in value]
-    if isinstance(value, datetime.datetime) and value.tzinfo:
-        return value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
-    return repr(value) if isinstance(value, float) and not math.isfinite(value) else "nan" if value == "NaN" else value

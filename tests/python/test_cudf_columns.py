@@ -5,9 +5,6 @@ cuDF itself is not asked for: tests/interop/test_cudf.py does, and tests/gpu/rap
 
 import pathlib
 
-import pytest
-
-RECORDED = pathlib.Path(__file__).resolve().parent / "data" / "cudf_capsules.json"
 STANDINS = pathlib.Path(__file__).resolve().parent / "standins"
 HEAD = f"""
 sys.path.insert(0, {str(STANDINS)!r})
@@ -113,41 +110,4 @@ for seed, kind in enumerate(kinds * 5):
 assert refused > 5
 none = arrowc.DeviceColumn("l", 3, [None, column.data().ptr], null_count=1)
 assert "1 nulls by its null_count and 0" in raises(ValueError, lambda: client.put("x", none))
-""")
-
-
-@pytest.mark.skipif(not RECORDED.exists(), reason="tests/gpu/record_cudf.py has not been run yet")
-def test_recorded_columns(gpu_run):
-    """Columns of the real cuDF on a GPU are right by their accessors; its capsules are, or are refused if their bitmap shows
-    that they are not."""
-    gpu_run(HEAD + f"recording = cc.Recording(plc, __import__('json').load(open({str(RECORDED)!r})))" + """
-counts = dict.fromkeys(("right", "refused", "wrong"), 0)
-
-def found_in(name, case):
-    found = cc.normal(client[name].to_host().tolist())
-    return [None if one is None else "code" for one in found] if case["dtype"] == "category" else found
-
-for case in recording.columns:
-    if "error" in case:
-        continue
-    wanted, column = cc.normal(case["arrow"]["values"]), recording.column(case)
-    if case["dtype"] == "category":  # whose column has the codes
-        wanted = [None if one is None else "code" for one in wanted]
-    client.put("c", column, replace=True)
-    found = found_in("c", case)
-    assert found == wanted, (case["name"], found, wanted)
-    if len(wanted) > 2:
-        client.put("part", cc.part(plc, column, 1, len(wanted)), replace=True)
-        assert found_in("part", case) == wanted[1:], case["name"]
-    try:
-        client.put("capsule", recording.capsule(case), replace=True)
-    except (TypeError, ValueError) as error:
-        assert "by its bitmap" in str(error) or "d:" in case["schema"]["format"], (case["name"], error)
-        state = "refused"
-    else:
-        state = "right" if found_in("capsule", case) == wanted else "wrong"
-        assert state == "right" or column.offset(), case["name"]
-    counts[state] += 1
-print(counts)
-assert counts["right"] and counts["refused"]
 """)
