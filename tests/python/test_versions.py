@@ -24,29 +24,50 @@ def labels(client):
     return [info.label for info in client.list("w", versions=True) if not info.gone]
 
 
-def test_opened_by_label_and_version(client):
-    for step in range(5):
-        publish(client, step)
-    assert labels(client) == ["step-4", "step-3", "step-2"]
-    infos = client.list("w", versions=True)
-    assert [info.older for info in infos] == [False, True, True] and infos[0].keep == 2
-    with client.get("w", label="step-3") as held:
-        assert held.to_numpy()[0] == 3 and held.label == "step-3"
-        assert held.version == infos[1].version
-    with client.get("w", version=infos[2].version) as held:
-        assert held.to_numpy()[0] == 2
-    with pytest.raises(gpubufd.NotFound, match='it has .*step-4'):
-        client.get("w", label="step-0")
-    assert client.stat("w", label="step-3").version == infos[1].version
-    assert client.stat("w", version=infos[2].version).label == "step-2"
-    assert client.stat("w").label == "step-4"
-    with client.get("w", version=infos[2].version) as held:
-        publish(client, 5, keep=1)
-        with pytest.raises(gpubufd.Stale, match="to open; it has"):
-            client.get("w", version=infos[2].version)
-        assert [i.label for i in client.list("w", versions=True) if i.gone] == ["step-2"]
-        assert held.to_numpy()[0] == 2
-    assert labels(client) == ["step-5", "step-4"]
+def test_one_version_is_meant_by_label_or_number(tiered):
+    """By every call that takes one of them, with a refusal of each."""
+    with gpubufd.connect(tiered.path) as client:
+        for step in range(3):
+            publish(client, step)
+        newest, middle, oldest = infos = client.list("w", versions=True)
+        assert [(info.label, info.older, info.keep) for info in infos] == [
+            ("step-2", False, 2), ("step-1", True, 2), ("step-0", True, 2)]
+        with client.get("w", label="step-1") as held, client.get("w", version=oldest.version) as last:
+            assert (held.to_numpy()[0], held.label, held.version) == (1, "step-1", middle.version)
+            assert last.to_numpy()[0] == 0
+        assert client.stat("w", version=oldest.version).label == "step-0" and client.stat("w").version == newest.version
+        client.expire("w", ttl=3600, label="step-0")
+        client.expire("w", ttl=7200, version=middle.version)
+        assert [info.ttl for info in client.list("w", versions=True)] == [0, 7200, 3600]
+        client.spill("w", label="step-0")
+        client.spill("w", tier="disk", version=middle.version)
+        assert [info.tier for info in client.list("w", versions=True)] == ["device", "disk", "disk"]
+        client.restore("w", label="step-1")
+        client.restore("w", timeout=60, version=oldest.version)
+        assert {info.tier for info in client.list("w", versions=True)} == {"device"}
+        for call in (client.get, client.stat, client.delete, client.spill, client.restore):
+            with pytest.raises(gpubufd.NotFound, match="step-2"):
+                call("w", label="step-9")
+            with pytest.raises(gpubufd.Stale):
+                call("w", version=newest.version + 1000)
+        with client.get("w", label="step-1"):
+            client.delete("w", label="step-1")
+            assert [info.label for info in client.list("w", versions=True) if info.gone] == ["step-1"]
+        client.delete("w", version=oldest.version)
+        assert labels(client) == ["step-2"]
+
+
+def test_deletes_that_mean_no_version(client):
+    publish(client, 1)
+    version = client.stat("w").version
+    client.delete("w", label="step-3", missing_ok=True)
+    client.delete("w", version=version + 1, missing_ok=True)
+    with pytest.raises(ValueError, match="both given"):
+        client.delete("w", version=version, label="step-1")
+    for names in ((), ("w", "v")):
+        with pytest.raises(ValueError, match=f"about one name, not {len(names)}"):
+            client.delete(*names, label="step-1")
+    assert labels(client) == ["step-1"]
 
 
 def test_create_and_set_label(client):
@@ -66,62 +87,6 @@ def test_create_and_set_label(client):
     for wrong in ({"label": "x" * 256}, {"keep": 9}, {"keep": -1}):
         with pytest.raises(ValueError):
             client.put("w", b"x", replace=True, **wrong)
-
-
-def test_deleted_by_version_and_label(client):
-    for step in range(5):
-        publish(client, step, keep=4)
-    infos = client.list("w", versions=True)
-    client.delete("w", label="step-3")
-    client.delete("w", version=infos[2].version)
-    assert labels(client) == ["step-4", "step-1", "step-0"]
-    with pytest.raises(gpubufd.NotFound, match="step-4"):
-        client.delete("w", label="step-3")
-    with pytest.raises(gpubufd.Stale):
-        client.delete("w", version=infos[2].version)
-    client.delete("w", label="step-3", missing_ok=True)
-    client.delete("w", version=infos[2].version, missing_ok=True)
-    with pytest.raises(ValueError, match="both given"):
-        client.delete("w", version=infos[3].version, label="step-1")
-    client.put("v", b"another")
-    for names in ((), ("w", "v")):
-        with pytest.raises(ValueError, match=f"about one name, not {len(names)}"):
-            client.delete(*names, label="step-1")
-    assert labels(client) == ["step-4", "step-1", "step-0"]
-    client.delete("w", label="step-4")  # the current one: the name goes
-    assert list(client) == ["v"]
-
-
-def test_expires_by_version_and_label(client):
-    for step in range(3):
-        publish(client, step)
-    version = client.stat("w", label="step-1").version
-    client.expire("w", ttl=3600, label="step-0")
-    client.expire("w", ttl=7200, version=version)
-    assert [info.ttl for info in client.list("w", versions=True)] == [0, 7200, 3600]
-    client.expire("w", ttl=None, version=version)
-    assert [info.ttl for info in client.list("w", versions=True)] == [0, 0, 3600]
-    with pytest.raises(gpubufd.Stale):
-        client.expire("w", ttl=1, version=version + 1000)
-
-
-def test_moved_by_version_and_label(tiered):
-    with gpubufd.connect(tiered.path) as client:
-        for step in range(3):
-            publish(client, step)
-
-        def tiers():
-            return {info.label: info.tier for info in client.list("w", versions=True)}
-
-        client.spill("w", label="step-0")
-        client.spill("w", tier="disk", version=client.stat("w", label="step-1").version)
-        assert tiers() == {"step-2": "device", "step-1": "disk", "step-0": "disk"}
-        client.restore("w", label="step-1")
-        client.restore("w", timeout=60, version=client.stat("w", label="step-0").version)
-        assert tiers() == {"step-2": "device", "step-1": "device", "step-0": "device"}
-        for move in (client.spill, client.restore):
-            with pytest.raises(gpubufd.NotFound):
-                move("w", label="step-9")
 
 
 def test_alias_has_versions(client):
