@@ -22,7 +22,7 @@ const ending = [() => rm(place, { recursive: true, force: true })]
 after(async () => {
   for (const end of ending.reverse()) await end()
 })
-await execute(path.join(ROOT, 'scripts', 'make-certificates'), [path.join(place, 'pki'), 'a', 'b', 'c'])
+await execute(path.join(ROOT, 'scripts', 'make-certificates'), [path.join(place, 'pki'), 'a', 'b'])
 
 /** A port that nobody has. */
 async function freePort () {
@@ -34,7 +34,7 @@ async function freePort () {
 }
 
 /** A daemon, a client of it, and a gpubufd-peer that answers at `socket`. */
-async function machine (node, ...options) {
+async function machine (node) {
   const daemon = await Daemon.start()
   ending.push(() => daemon.stop())
   const client = await connect({ socket: daemon.socket })
@@ -45,7 +45,7 @@ async function machine (node, ...options) {
   const peer = spawn(path.join(BUILD, 'bin', 'gpubufd-peer'), [
     '--socket', daemon.socket, '--listen', `127.0.0.1:${port}`, '--advertise', `127.0.0.1:${port}`, '--etcd', await etcd(),
     '--lease-seconds', '60', '--query', socket, '--authority', pki('authority.pem'),
-    '--certificate', pki(`${node}.pem`), '--key', pki(`${node}.key`), '--patience-ms', '30000', ...options
+    '--certificate', pki(`${node}.pem`), '--key', pki(`${node}.key`), '--patience-ms', '30000'
   ], { stdio: ['ignore', 'ignore', 'pipe'] })
   let said = ''
   peer.stderr.setEncoding('utf8').on('data', data => { said += data })
@@ -114,26 +114,21 @@ test('what the peer tells', needsEtcd, async () => {
   assert.deepEqual([figures.up, figures.fetched_total, figures.fetched_bytes_total], [1, 1, 5])
   assert.deepEqual(figures.fetch_failures_total, {})
 
+  const names = Array.from({ length: 300 }, (_, i) => `y/${String(i).padStart(3, '0')}`) // more than a page
+  const versions = await b.client.putMany(Object.fromEntries(names.map(name => [name, Int8Array.of(1)])), SHARED)
+  process.env.GPUBUFD_PEER_SOCKET = socket
+  await until(async () => (await cluster.list()).length === 301, 'all names')
+  assert.deepEqual((await cluster.list()).map(({ name }) => name), ['x/1', ...names])
+  const [{ since: made, ...last }] = await cluster.list('y/299')
+  assert.deepEqual(last, { name: 'y/299', node: 'b', version: versions[299], bytes: 1, copies: 0 })
+  assert.ok(Math.abs(made - Date.now()) < 600_000)
+  assert.deepEqual(await cluster.list('z'), [])
+
   await b.client.put('cols/price', Buffer.from('1'), { ...SHARED, as: 'bytes' })
   await until(() => cluster.where('cols/price', { socket }).catch(() => undefined), 'the name')
   const { stdout, stderr } = await example({ GPUBUFD_PEER_SOCKET: socket })
   assert.equal(stderr, '')
   assert.equal(stdout, 'b 1 false 127.0.0.1\n')
-})
-
-test('the names of a cluster', needsEtcd, async () => {
-  const { client, socket } = await machine('c', '--root', '/another')
-  const names = Array.from({ length: 300 }, (_, i) => `y/${String(i).padStart(3, '0')}`) // more than a page
-  const versions = await client.putMany(Object.fromEntries(names.map(name => [name, Int8Array.of(1)])), SHARED)
-  process.env.GPUBUFD_PEER_SOCKET = socket
-  await until(async () => (await cluster.list().catch(() => [])).length === 300, 'all names')
-  const listed = await cluster.list()
-  assert.deepEqual(listed.map(({ name }) => name), names)
-  const [{ since, ...last }] = await cluster.list('y/299')
-  assert.deepEqual(last, { name: 'y/299', node: 'c', version: versions[299], bytes: 1, copies: 0 })
-  assert.ok(Math.abs(since - Date.now()) < 600_000)
-  assert.deepEqual(await cluster.list('z'), [])
-  assert.deepEqual(await cluster.peers(), [])
 })
 
 /** A socket that answers each question so; null: never. */

@@ -54,20 +54,14 @@ test('claims', async () => {
   const claim = await c.claim('pool')
   assert.equal(claim.generation, 1)
   await assert.rejects(other.claim('pool'), { kind: 'busy', message: /is claimed by session/ })
-  await assert.rejects(other.open('pool', { write: true, timeout: 10 }), { kind: 'timeout' })
   const third = await connect() // gives back what the daemon grants to the call that was aborted
   await assert.rejects(third.claim('pool', { timeout: 60_000, signal: AbortSignal.timeout(10) }), { name: 'TimeoutError' })
   const waiting = other.claim('pool', { timeout: 60_000 })
   claim.release()
-  const next = await waiting
-  assert.ok(next.generation > 1)
-  assert.ok(next.values.length)
-  const { generation, values } = next
+  const { generation, values } = await waiting
+  assert.ok(generation > 1 && values.length)
   other.close() // releases what it writes
   assert.equal(values.length, 0)
-  const last = await c.claim('pool', { timeout: 60_000 })
-  assert.ok(last.generation > generation)
-  last.release()
   third.close() // its call may still wait for the name, and would claim the next one's
   await c.delete('pool')
 })
