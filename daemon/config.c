@@ -288,20 +288,19 @@ static const struct gb_option known[] = {
      .member = AT(mode), .set = set_mode},
     {"device", "SPEC",
      "device to serve, and how much of it: host:2G, cuda:0:50%, hip:all, GPU-UUID:8G; may be "
-     "given often, the first is the default (default: host; half of the device where no size is "
-     "said)",
+     "given often, the first is the default (default: host; without a size, half of the device)",
      .set = set_device},
     {"tier", "SPEC",
-     "where objects go when a device is full, host:SIZE and then disk:SIZE:DIR; may be given once "
+     "where objects move when a device is full: host:SIZE, then disk:SIZE:DIR; may be given once "
      "each (default: none, and they stay)",
      .set = set_tier},
     {"evict", "WHAT",
-     "fate of objects when room is short, if their publisher does not say: spill (they move "
-     "to a tier, or stay), or drop, for a cache (default: spill)",
+     "fate of objects when memory is short, unless their publisher sets it: spill (move to a "
+     "tier, or stay), or drop, for a cache (default: spill)",
      .member = AT(drops), .set = set_evict},
     {"watermarks", "LOW:HIGH",
-     "when more than HIGH percent of a device are in use, prepare objects to leave until no more "
-     "than LOW would stay (default: 80:90)",
+     "while more than HIGH percent of a device are in use, copy objects to a tier ahead of time, "
+     "until at most LOW percent have no copy (default: 80:90)",
      .member = AT(spill), .set = set_watermarks},
     {"limit", "NAME=VALUE", "change a limit; may be given often (docs/PROTOCOL-SPACE.md has them)",
      .set = set_limit},
@@ -311,20 +310,20 @@ static const struct gb_option known[] = {
      .set = set_quota},
     {"provider", "USER:PREFIX",
      "a user, by name or uid, who may make absent names that begin with PREFIX when "
-     "others open them (all names, if it is empty); may be given often "
+     "others open them (empty: all names); may be given often "
      "(default: root and the daemon's own user, all names)",
      .set = set_provider},
     {"retire-after", "MS",
-     "give a segment back to its device when nothing was in it for this time; 0 for at once, or "
-     "never (default: 60000)",
+     "return a segment to its device when it has been empty for this time; 0: at once; or never "
+     "(default: 60000)",
      .member = AT(retire_after_ms), .set = set_retire_after},
     {"grace", "MS",
-     "after a start with what an earlier daemon left, evict, reuse and free nothing of it for this "
-     "time, so that its clients find it (default: 10000)",
+     "after a restart, neither evict nor free inherited objects for this time, so that clients "
+     "find them (default: 10000)",
      .kind = GB_OPTION_NUMBER, .member = AT(grace_ms), .most = GB_LIMIT(wait_ms)},
     {"watchdog", "MS",
-     "with --supervise: kill a daemon that gives no sign of life for this time, and start another "
-     "(default: 60000)",
+     "with --supervise: replace a daemon that shows no sign of life for this time (default: "
+     "60000)",
      .kind = GB_OPTION_NUMBER, .member = AT(watchdog_ms), .least = 100, .most = GB_LIMIT(wait_ms)},
     {"idle-exit", "MS",
      "exit and free all objects when nobody has been connected for this time (default: never)",
@@ -333,12 +332,11 @@ static const struct gb_option known[] = {
     GB_LOG_FORMAT_OPTION(AT(log_json)),
     {"config", "FILE", "read options from a file of `key = value` lines; the command line wins",
      .kind = GB_OPTION_FILE},
-    {"check", "FILE",
-     "read options as --config does, try them and the devices, and exit without starting",
+    {"check", "FILE", "read options as --config does, try them and the devices, and exit",
      .kind = GB_OPTION_FILE, .member = AT(check)},
     {"supervise", NULL,
-     "start the daemon as a child, and again when it dies, and keep its memory meanwhile: where no "
-     "systemd does",
+     "run the daemon as a child, restart it when it dies, and keep its memory meanwhile, where "
+     "systemd does not",
      .kind = GB_OPTION_FLAG, .member = AT(supervise)},
     {"probe", NULL, "print the devices as JSON and exit", .kind = GB_OPTION_FLAG,
      .member = AT(probe)},

@@ -22,7 +22,7 @@ static char *default_path(struct gb_error *error)
         gb_fail(error, GPUBUF_E_INVALID,
                 "no place for the socket: %s is not there or cannot be written, "
                 "XDG_RUNTIME_DIR is not set, and /tmp/gpubufd-%u is no directory of this user "
-                "alone; say --socket PATH",
+                "alone; give --socket PATH",
                 GB_SYSTEM_DIRECTORY, (unsigned)geteuid());
     else if (!path)
         gb_fail_memory(error);
@@ -200,9 +200,10 @@ static int check_handed_over(int fd, const char *path, struct sockaddr_un *addre
     if (getsockname(fd, (struct sockaddr *)address, &length) < 0)
         return gb_fail_errno(error, "cannot ask for the socket's address");
     if (path && strcmp(path, address->sun_path) != 0)
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "the service manager listens on %s, but the socket is to be %s; say it once",
-                       address->sun_path, path);
+        return gb_fail(
+            error, GPUBUF_E_INVALID,
+            "the service manager listens on %s, but the socket is to be %s; give it once",
+            address->sun_path, path);
     flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
         return gb_fail_errno(error, "cannot make the socket non-blocking");

@@ -103,7 +103,7 @@ static int check_size(const struct gb_cuda *cuda, CUmemGenericAllocationHandle h
     if (!is_clients_fault(result))
         return gb_cuda_fail(error, cuda, result, "mapping registered memory");
     return gb_fail(error, GPUBUF_E_INVALID,
-                   "the memory does not have the %" PRIu64 " bytes that were said (%s)", bytes,
+                   "the memory does not have the %" PRIu64 " bytes that were announced (%s)", bytes,
                    gb_cuda_error_name(cuda, result));
 }
 
@@ -145,7 +145,7 @@ static int adopt_fd(struct cuda_device *device, int fd, uint64_t bytes, struct g
     r = check_import(device, handle, bytes, error);
     if (r == 0 && cuda->driver == GB_HIP && lseek(fd, 0, SEEK_END) < (off_t)bytes)
         r = gb_fail(error, GPUBUF_E_INVALID, /* a dma-buf tells its size */
-                    "the memory does not have the %" PRIu64 " bytes that were said", bytes);
+                    "the memory does not have the %" PRIu64 " bytes that were announced", bytes);
     cuda->cuMemRelease(handle);
     if (r < 0)
         return r;
@@ -503,7 +503,7 @@ static int cuda_open(const struct gb_device_spec *spec, struct gb_device **devic
             return r;
     }
     if (*count > before + 1 && !strstr(spec->id, ":all"))
-        return gb_fail(error, GPUBUF_E_INVALID, "%u GPUs begin like that; say more of the UUID",
+        return gb_fail(error, GPUBUF_E_INVALID, "%u GPUs begin like that; give more of the UUID",
                        *count - before);
     if (*count == before)
         return gb_fail(error, GPUBUF_E_INVALID, "the driver shows no such GPU among %d", gpus);

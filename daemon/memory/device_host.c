@@ -182,7 +182,7 @@ static int host_adopt(struct gb_device *device, const struct gb_handle *handle, 
         return gb_fail_call(error, "host: fstat of a memfd");
     if (st.st_size < 0 || (uint64_t)st.st_size < bytes)
         return gb_fail(error, GPUBUF_E_INVALID,
-                       "the memfd has %jd bytes, fewer than the %" PRIu64 " that were said",
+                       "the memfd has %jd bytes, fewer than the %" PRIu64 " that were announced",
                        (intmax_t)st.st_size, bytes);
     r = check_foreign(fd, &st, seals, error);
     if (r < 0)

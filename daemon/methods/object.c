@@ -25,7 +25,7 @@ int gb_object_check_name(struct gb_call *call, const struct gb_string *name, boo
                                  name->text, former->owner->uid);
     if (!replace)
         return gb_call_fail_name(call, GPUBUF_E_EXISTS, name,
-                                 "\"%s\" exists; say replace to take its name", name->text);
+                                 "\"%s\" exists; set replace to take its name", name->text);
     return 0;
 }
 

@@ -491,7 +491,7 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
     struct gb_object *former = gb_registry_find(registry, object->name, object->name_length);
 
     if (former && !replace) {
-        int code = gb_fail(error, GPUBUF_E_EXISTS, "\"%s\" exists; say replace to take its name",
+        int code = gb_fail(error, GPUBUF_E_EXISTS, "\"%s\" exists; set replace to take its name",
                            object->name);
 
         if (error)

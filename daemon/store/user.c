@@ -242,7 +242,7 @@ int gb_user_may_occupy(const struct gb_user *user, const struct gb_device *devic
     snprintf(text, sizeof(text),
              "uid %u holds %" PRIu64 " of its %" PRIu64 " bytes on %s, %" PRIu64
              " of them in deleted objects that sessions still map: %" PRIu64
-             " are left, and %" PRIu64 " more would be needed; `leases` tells who maps what",
+             " are left, and %" PRIu64 " more would be needed; `leases` shows who maps what",
              user->uid, held, quota, device->id, user->retiring[device->index], left, more);
     return gb_fail_limit(error, "user_bytes", (long long)quota, text);
 }

@@ -117,7 +117,7 @@ static int check_version(struct loaded *driver, bool hip, const struct finder *f
                        library);
     if (result != CUDA_SUCCESS)
         return gb_fail(&driver->failure, GPUBUF_E_UNSUPPORTED,
-                       "the %s driver does not tell its version (error %u)", name,
+                       "the %s driver does not report its version (error %u)", name,
                        (unsigned)result);
     if (hip) /* 70100000 is 7.1 */
         version = version / 10000000 * 1000 + version / 100000 % 100 * 10;

@@ -379,8 +379,8 @@ def test_no_daemon(ctl, tmp_path):
                   ("ping", "--wait", "50ms"), ("put", "a", "/dev/null"), ("call", "list")]:
         assert nowhere in ctl.fails(NO_DAEMON, "--socket", nowhere, *words)
     assert ctl.fails(NO_DAEMON, "ls", "--socket", nowhere) == (
-        f"gpubufctl: no daemon listens at {nowhere}: start one (gpubufd --supervise, or systemctl start gpubufd), or say "
-        "in GPUBUFD_SOCKET where one listens\n")
+        f"gpubufctl: no daemon listens at {nowhere}: start one (gpubufd --supervise, or systemctl start gpubufd), or set "
+        "GPUBUFD_SOCKET to where one listens\n")
 
 
 def test_ping(ctl):
@@ -523,7 +523,7 @@ def test_a_file_of_no_known_format_is_stored_with_a_note(ctl):
     done = ctl.raw("put", "x", unknown)
     assert done.returncode == OK and done.stdout.startswith(b"x: 3 bytes, version ")
     assert done.stderr.decode() == (f"gpubufctl: {unknown}: no format that gpubufctl knows, so its bytes are stored "
-                                    "as they are (--format raw says so)\n")
+                                    "as they are (--format raw silences this)\n")
     for quiet in (["y", known], ["z", unknown, "-f", "raw"], ["q", unknown, "-k", "bytes"],
                   ["d", unknown, "-d", "int8"], ["n", ctl.file("plain", b"abc")]):
         ctl("put", *quiet)

@@ -452,7 +452,7 @@ def test_names_of_ones_own(daemon, gateway):
         (["--http", "192.0.2.1:1", "--http-token-file", "TOKEN"], "cannot listen"),
         (["--http", "127.0.0.1:0", "--http-token-file", "/nonexistent"], "cannot read the token"),
         (["--http", "127.0.0.1:0", "--http-token-file", "SHORT"], "at least 16 characters"),
-        (["--http", "127.0.0.1:0", "--http-token-file", "OPEN"], "say chmod 600"),
+        (["--http", "127.0.0.1:0", "--http-token-file", "OPEN"], "chmod 600 it"),
         (["--http-name", "a:1"], "is no host name"),
     ],
 )

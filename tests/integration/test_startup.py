@@ -295,10 +295,10 @@ def test_the_place_in_tmp_is_of_its_user_alone(directory):
         os.mkdir(place)
         os.chmod(place, 0o755)
         os.chown(place, uid, uid)
-        assert "alone; say --socket" in says()
+        assert "alone; give --socket" in says()
         os.rmdir(place)
         os.symlink(directory, place)
-        assert "alone; say --socket" in says()
+        assert "alone; give --socket" in says()
     finally:
         (os.unlink if os.path.islink(place) else os.rmdir)(place)
 

@@ -16,7 +16,7 @@ COUNTED(test_connecting)
     assert_null(client);
     assert_string_equal(gpubuf_errmsg(NULL),
                         "no daemon listens at /nonexistent/s: start one (gpubufd --supervise, or "
-                        "systemctl start gpubufd), or say in GPUBUFD_SOCKET where one listens");
+                        "systemctl start gpubufd), or set GPUBUFD_SOCKET to where one listens");
     options.path = "localhost:6379";
     assert_int_equal(gpubuf_connect(&client, &options), GPUBUF_E_CONNECT);
     assert_string_equal(gpubuf_errmsg(NULL),

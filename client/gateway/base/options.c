@@ -35,12 +35,12 @@ static const struct gb_option known[] = {
      .kind = GB_OPTION_TEXT, .member = AT(socket)},
     {"http", "WHERE", "serve the page, metrics and the API at ADDRESS:PORT or unix:PATH",
      .kind = GB_OPTION_LIST, .member = AT(http), .most = GB_GATEWAY_OPTIONS_MANY},
-    {"http-token-file", "FILE", "ask for the token in FILE, and show everything",
+    {"http-token-file", "FILE", "require the token in FILE, and show private objects too",
      .kind = GB_OPTION_TEXT, .member = AT(token_file)},
-    {"http-name", "NAME", "a host name by which clients reach the gateway, such as a proxy's",
+    {"http-name", "NAME", "a host name that clients use for the gateway, such as a proxy's",
      .kind = GB_OPTION_LIST, .member = AT(names), .most = GB_GATEWAY_OPTIONS_MANY,
      .set = check_name},
-    {"peer-socket", "PATH", "where gpubufd-peer answers (its --query): its metrics are added",
+    {"peer-socket", "PATH", "gpubufd-peer's socket (its --query), to add its metrics",
      .kind = GB_OPTION_TEXT, .member = AT(peer_socket)},
     {"events", "URL", "publish events to NNG's subscribers, at ipc:///PATH or tcp://127.0.0.1:PORT",
      .kind = GB_OPTION_LIST, .member = AT(events), .most = GB_GATEWAY_OPTIONS_MANY},
@@ -48,7 +48,7 @@ static const struct gb_option known[] = {
      .set = set_access_log},
     {"connections", "N", "serve at most N HTTP connections at each address (64)",
      .kind = GB_OPTION_COUNT, .member = AT(connections), .least = 4, .most = 4096},
-    {"subscribers", "N", "let at most N subscribers in at each URL (128)", .kind = GB_OPTION_COUNT,
+    {"subscribers", "N", "serve at most N subscribers at each URL (128)", .kind = GB_OPTION_COUNT,
      .member = AT(subscribers), .least = 4, .most = 4096},
     GB_LOG_LEVEL_OPTION(AT(log_level)),
     GB_LOG_FORMAT_OPTION(AT(log_json)),
@@ -68,7 +68,7 @@ int gb_gateway_options_read(struct gb_gateway_options *options, char **argv, str
         return error->code;
     if (!options->help && !options->version && !*options->http && !*options->events)
         return gb_fail(error, GPUBUF_E_INVALID,
-                       "nothing to do: say --http 127.0.0.1:9464, or --events ipc:///PATH");
+                       "nothing to do: give --http 127.0.0.1:9464, or --events ipc:///PATH");
     return 0;
 }
 

@@ -478,7 +478,7 @@ static int read_token(const char *path, char *text, struct gb_error *error)
     close(fd);
     if (status.st_mode & 077)
         return gb_fail(error, GPUBUF_E_INVALID,
-                       "%s can be read by others than its owner; say chmod 600", path);
+                       "%s can be read by others than its owner; chmod 600 it", path);
     text[n] = '\0';
     return check_token(path, text, error);
 }

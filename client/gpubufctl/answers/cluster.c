@@ -37,8 +37,9 @@ static int connect_to(const char *path)
             return fd;
     }
     gb_cli_fail(GB_STATUS_NO_DAEMON, "cannot ask gpubufd-peer at %s: %s; %s", path, strerror(errno),
-                errno == EACCES ? "are you in the group of its socket, gpubufd?"
-                                : "does it run, with --query? $GPUBUFD_PEER_SOCKET tells where");
+                errno == EACCES
+                    ? "are you in the group of its socket, gpubufd?"
+                    : "does it run, with --query? $GPUBUFD_PEER_SOCKET names its socket");
 }
 
 /* Sends the text and a newline, and reads a line. False: errno says why, 0: the peer hung up. */

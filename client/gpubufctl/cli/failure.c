@@ -75,7 +75,7 @@ static void translate(const char *sentence, char *out, size_t size, bool *name)
         (void)snprintf(out, size, "--column: %s", key + list);
     else
         (void)snprintf(out, size, "%.*s", (int)size - 1, key);
-    substitute(out, size, "say replace to take its name", "--replace takes its name");
+    substitute(out, size, "set replace to take its name", "--replace takes its name");
     substitute(out, size, "; hello says what it can", "");
     substitute(out, size, "; --tier makes one", "; the daemon makes one with its option --tier");
 }

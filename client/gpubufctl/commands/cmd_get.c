@@ -310,7 +310,7 @@ void gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
     };
 
     if (args->option[OUTPUT] && args->count > 1)
-        gb_cli_usage(cli, "the file is said twice: %s and %s", args->option[OUTPUT],
+        gb_cli_usage(cli, "the file is given twice: %s and %s", args->option[OUTPUT],
                      args->value[1]);
     const char *python = asked ? asked : gb_python_format(file, NULL, 0);
     if (python && gb_python_is_format(python)) {

@@ -203,7 +203,7 @@ static void check_options(const struct gb_put *put, void (*read)(struct gb_put *
     if (put->has_dtype && read != gb_put_raw)
         gb_cli_usage(put->cli,
                      "--dtype is for raw files, and this one is read as %s: leave --dtype out, or "
-                     "say --format raw to take the file's bytes as they are",
+                     "give --format raw to take the file's bytes as they are",
                      read == gb_put_csv ? "CSV"
                      : read             ? ".safetensors"
                                         : "what it is");

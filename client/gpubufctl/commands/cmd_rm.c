@@ -237,7 +237,7 @@ void gb_cmd_expire(struct gb_cli *cli, struct gb_cli_args *args)
         if (gb_parse_duration(time, &act.ttl_ms, &error) != 0)
             gb_cli_usage(cli, "%s; or never", error.message);
         if (act.ttl_ms == 0)
-            gb_cli_usage(cli, "a time of 0 is no time: rm removes at once, never keeps");
+            gb_cli_usage(cli, "a time of 0 is not allowed: rm removes at once, never keeps");
     }
     for_each(cli, &names, &act);
 }

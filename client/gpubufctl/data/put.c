@@ -31,7 +31,7 @@ void gb_put_check_name(const struct gb_put *put, const char *file)
     if (end && !strchr(end, '/') && strcasecmp(end, ".bin") != 0 && strcasecmp(end, ".raw") != 0)
         fprintf(stderr,
                 "gpubufctl: %s: no format that gpubufctl knows, so its bytes are stored as they "
-                "are (--format raw says so)\n",
+                "are (--format raw silences this)\n",
                 put->input.name);
 }
 

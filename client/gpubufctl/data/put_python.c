@@ -43,12 +43,13 @@ static cJSON *make_options(const struct gpubuf_create_options *create)
 cJSON *gb_put_python(struct gb_put *put, const char *format, const char *file)
 {
     if (strcmp(file, "-") == 0)
-        gb_cli_usage(put->cli,
-                     "standard input has a .%s file, which is read from a file only: say its name, "
-                     "or --format raw to take the bytes as they are",
-                     format);
+        gb_cli_usage(
+            put->cli,
+            "standard input has a .%s file, which is read from a file only: give its name, "
+            "or --format raw to take the bytes as they are",
+            format);
     if (put->kind != GB_PUT_AUTO && put->kind != GB_PUT_TABLE)
-        gb_cli_usage(put->cli, "%s says itself what becomes of it: leave --kind out", file);
+        gb_cli_usage(put->cli, "%s decides its own kind: leave --kind out", file);
 
     cJSON *request =
         gb_cjson("{'do':'put','name':%s,'path':%s,'format':%s}", put->name, file, format);

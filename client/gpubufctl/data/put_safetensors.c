@@ -55,7 +55,7 @@ void gb_put_create_bundle(struct gb_put *put, const struct gpubuf_bundle *bundle
     struct gpubuf_layout_spec layout;
 
     if (put->kind != GB_PUT_AUTO)
-        gb_cli_usage(put->cli, "a .safetensors file becomes a bundle: leave --kind out, or say "
+        gb_cli_usage(put->cli, "a .safetensors file becomes a bundle: leave --kind out, or give "
                                "--format raw to take the file's bytes as they are");
     gpubuf_bundle_layout(bundle, &layout);
     gb_put_create(put, &layout);

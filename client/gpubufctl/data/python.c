@@ -127,7 +127,7 @@ static _Noreturn void tell_missing(const char *what, const char *why)
 {
     gb_cli_fail(GB_STATUS_FAILED,
                 "%s: such files are for the Python package gpubufd, which the first python3 of "
-                "PATH has not (%.*s): activate the virtual environment that has it, or say pip "
+                "PATH has not (%.*s): activate the virtual environment that has it, or run pip "
                 "install ./client/python in gpubufd's source; Arrow's and Parquet files need "
                 "pyarrow, too; --format raw takes bytes as they are",
                 what, (int)strcspn(why, "\n"), why);

@@ -46,7 +46,7 @@ static void tell_unreachable(struct gb_doctor *doctor, const struct gb_daemon_pl
         gb_doctor_find(doctor, GB_HEALTH_FAIL, "socket", "%s does not exist (%s)", place->path,
                        place->why);
         gb_doctor_advise(doctor, "start a daemon: systemctl start gpubufd, or gpubufd --socket "
-                                 "PATH; tell where with $GPUBUFD_SOCKET");
+                                 "PATH; set $GPUBUFD_SOCKET to where it is");
     } else if (!exists) {
         int cause = errno;
         gb_doctor_find(doctor, GB_HEALTH_FAIL, "socket", "%s: %s", place->path, strerror(cause));
@@ -55,7 +55,7 @@ static void tell_unreachable(struct gb_doctor *doctor, const struct gb_daemon_pl
     } else if (!S_ISSOCK(status.st_mode)) {
         gb_doctor_find(doctor, GB_HEALTH_FAIL, "socket", "%s is no socket (%s)", place->path,
                        place->why);
-        gb_doctor_advise(doctor, "say where the daemon listens with --socket or $GPUBUFD_SOCKET");
+        gb_doctor_advise(doctor, "name its socket with --socket or $GPUBUFD_SOCKET");
     } else if (error == EACCES || error == EPERM) {
         tell_denied(doctor, place, &status);
     } else if (error == ECONNREFUSED) {
@@ -159,7 +159,7 @@ static void check_stock(struct gb_doctor *doctor, const cJSON *descriptors, cons
     gb_doctor_find(doctor, scarce ? GB_HEALTH_WARN : GB_HEALTH_OK, "descriptors",
                    "%" PRId64 " of the %" PRId64 " %s", used, most, what);
     if (scarce)
-        gb_doctor_advise(doctor, "%s; gpubufctl stats --json tells of each user", advice);
+        gb_doctor_advise(doctor, "%s; gpubufctl stats --json shows each user", advice);
 }
 
 /* Each session and each segment takes descriptors, and so do messages on their way. */
@@ -210,7 +210,7 @@ void gb_doctor_check_versions(struct gb_doctor *doctor)
     if (leases)
         (void)gb_inventory_read_leases(&doctor->memory, leases);
     if (doctor->has_memory)
-        check_version(doctor, gb_cjson_string_of(stats, "server", "of a version it does not tell"));
+        check_version(doctor, gb_cjson_string_of(stats, "server", "of an unknown version"));
     if (doctor->has_memory)
         check_descriptors(doctor, stats);
     cJSON_Delete(stats);
@@ -346,7 +346,7 @@ static void check_tier(struct gb_doctor *doctor, const struct gb_inventory_place
                    "tier %s: of %s, %s hold what is nowhere else; %" PRIu64 " failures", tier->name,
                    gb_size(tier->capacity).text, gb_size(stays).text, tier->failures);
     if (tier->failures)
-        gb_doctor_advise(doctor, "the daemon's log says what failed: journalctl -u gpubufd");
+        gb_doctor_advise(doctor, "the daemon's log shows what failed: journalctl -u gpubufd");
     else if (full)
         gb_doctor_advise(doctor, "when it is full the least recently used is lost: give it more "
                                  "(gpubufd --tier), or delete what is not needed");

@@ -57,7 +57,7 @@ static void check_gpu(struct gb_doctor *doctor, const struct gb_cuda *cuda, int 
     if (result != CUDA_SUCCESS) {
         gb_doctor_find(doctor, GB_HEALTH_FAIL, "driver", "GPU %d: %s", ordinal,
                        gb_cuda_error_name(cuda, result));
-        gb_doctor_advise(doctor, "nvidia-smi -q says more; dmesg | grep -i xid has what failed");
+        gb_doctor_advise(doctor, "nvidia-smi -q shows more; dmesg | grep -i xid has what failed");
         return;
     }
     bool fd =
@@ -83,7 +83,7 @@ static void tell_no_gpus(struct gb_doctor *doctor, const char *cause)
         gb_doctor_advise(doctor, "you may not open /dev/nvidiactl: see the permissions of "
                                  "/dev/nvidia*");
     else
-        gb_doctor_advise(doctor, "nvidia-smi says whether the driver is loaded and sees them");
+        gb_doctor_advise(doctor, "nvidia-smi shows whether the driver is loaded and sees them");
 }
 
 void gb_doctor_check_driver(struct gb_doctor *doctor)

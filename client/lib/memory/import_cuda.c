@@ -139,7 +139,7 @@ static int check_size(const struct gb_segment_info *segment, uint64_t bytes, str
         return 0;
     return gb_fail(error, GPUBUF_E_DEVICE,
                    "segment %" PRIu64 " on %s has %" PRIu64 " bytes and not the %" PRIu64
-                   " that the daemon told",
+                   " that the daemon reported",
                    segment->id, segment->device, bytes, segment->bytes);
 }
 

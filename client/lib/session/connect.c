@@ -102,7 +102,7 @@ static int tell_unreachable(const char *path, int error)
         return gb_report_text(
             NULL, GPUBUF_E_CONNECT,
             "no daemon listens at %s: start one (gpubufd --supervise, or systemctl "
-            "start gpubufd), or say in GPUBUFD_SOCKET where one listens",
+            "start gpubufd), or set GPUBUFD_SOCKET to where one listens",
             path);
     return gb_report_text(NULL, GPUBUF_E_CONNECT, "cannot connect to the daemon at %s: %s", path,
                           strerror_r(error, reason, sizeof(reason)));

@@ -145,7 +145,7 @@ static void handle_line(struct gpubuf_client *client, const char *line, size_t l
     if (message.fds > GB_LIMIT(fds) ||
         gb_frame_take_fds(&client->conn.in, fds, (unsigned)message.fds) < 0) {
         gb_client_lose_for(client, GPUBUF_E_PROTOCOL,
-                           "the daemon sent fewer descriptors than it said");
+                           "the daemon sent fewer descriptors than it announced");
         return;
     }
 
@@ -240,7 +240,7 @@ static int handle_received(struct gpubuf_client *client, ssize_t received)
     /* Descriptors come with the first byte of their message, so none may be left over. */
     else if (conn->in.fd_count > 0 && !gb_frame_is_partial(&conn->in))
         gb_client_lose_for(client, GPUBUF_E_PROTOCOL,
-                           "the daemon sent more descriptors than it said");
+                           "the daemon sent more descriptors than it announced");
     return handled;
 }
 

@@ -46,7 +46,7 @@ async function ask (options, question) {
     signal?.throwIfAborted()
     const hint = error.code === 'EACCES'
       ? 'are you in the group of its socket, gpubufd?'
-      : 'does it run, with --query? $GPUBUFD_PEER_SOCKET tells where'
+      : 'does it run, with --query? $GPUBUFD_PEER_SOCKET names its socket'
     throw fromKind('connect', `cannot ask gpubufd-peer at ${path}: ${error.message}; ${hint}`)
   })
   const answer = sensible(() => JSON.parse(text))

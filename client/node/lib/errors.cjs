@@ -23,7 +23,7 @@ for (const [errno, kind] of Object.entries(kinds)) {
   byStatus.set(Number(errno), { type, kind })
 }
 
-const START = 'start one (gpubufd --supervise, or systemctl start gpubufd), or say in GPUBUFD_SOCKET where one listens'
+const START = 'start one (gpubufd --supervise, or systemctl start gpubufd), or set GPUBUFD_SOCKET to where one listens'
 const NPX = '`npx gpubufd serve` in another terminal starts one, and connect({ socket }) finds one that listens elsewhere'
 
 /** The error of a negative status of the library. */

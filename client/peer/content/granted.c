@@ -9,7 +9,7 @@ static int check(const struct gb_peer_granted *granted, struct gb_error *error)
     uint64_t bytes;
 
     if (!gb_peer_content_bytes(&granted->layout, &bytes) || bytes != granted->content)
-        return gb_fail(error, GPUBUF_E_PROTOCOL, "its layout has another length than it tells");
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "its layout has another length than it announces");
     if (granted->mode & ~0644u)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "its answer makes no sense");
     return 0;

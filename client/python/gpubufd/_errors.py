@@ -10,9 +10,9 @@ from . import _core
 # The protocol's names of parameters that have others here.
 PARAMETERS = {"slice": "rows", "ttl_ms": "ttl", "wait_ms": "timeout", "prefix": "names"}
 PHRASES = {
-    "say replace to take its name": "pass replace=True to take its name",
+    "set replace to take its name": "pass replace=True to take its name",
     "; hello says what it can": "",
-    "start one (gpubufd --supervise, or systemctl start gpubufd), or say in GPUBUFD_SOCKET where one listens":
+    "start one (gpubufd --supervise, or systemctl start gpubufd), or set GPUBUFD_SOCKET to where one listens":
         "gpubufd.connect(start=True) starts one of your own, or `python -m gpubufd serve` in another terminal",
     "create it with own": "put() it with own=True",
     "publish a copy with gpubuf_put_bytes or gpubuf_put_array": "put() publishes a copy",
