@@ -86,8 +86,8 @@ int gb_notify_ready(struct gb_notify *notify);
 int gb_notify_stopping(struct gb_notify *notify, bool for_good);
 /* A sign of life passes those that are queued. */
 int gb_notify_watchdog(struct gb_notify *notify);
-/* To be called at each step of long work before gb_notify_ready(): now and then has the manager wait
-   a minute more. */
+/* To be called at each step of long work before gb_notify_ready(): now and then has the manager
+   wait a minute more. */
 void gb_notify_extend(struct gb_notify *notify);
 /* A line for people; cut at its first line break, and after some 500 bytes. */
 int gb_notify_status(struct gb_notify *notify, const char *format, ...)
