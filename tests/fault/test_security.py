@@ -274,7 +274,7 @@ NO_PROMISE = """
 Each line is held by tests | can be probed | Within a user there is no boundary | No document promises the latter
 memory is reused as it is | say where a reader reads | elements, and GPU memory in place | **Nobody can use up what others need
 So let only users read it | Eight users with file systems | The log has names of objects | Two processes with users of their own
-Whoever has the authority's key | explains the algorithm | Name the CUDA stream | This has two risks:
+Whoever has the authority's key | has the algorithm | Name the CUDA stream | This has two risks:
 Processes take turns on a GPU | **Turns.** | **Endings.** | **Events.** | **Not bounded** | measures the result
 With several hostile users | By default there is no quota | For time, the log and providers
 promises what machines and strangers cannot do
