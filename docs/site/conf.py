@@ -66,7 +66,7 @@ def read(app, page, source):
             source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(f"/{one}" for one in pages) + "\n```\n"
     elif page == "docs/decisions/README":
         pages = sorted(path.stem for path in (ROOT / "docs/decisions").glob("0*.md"))
-        source[0] += "\n```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```\n"
+        source[0] += "\n```{toctree}\n:maxdepth: 1\n\n" + "\n".join(pages) + "\n```\n"
     elif page in MADE:
         for file in MADE[page]:
             app.env.note_dependency(str(ROOT / file))

@@ -145,19 +145,15 @@ def test_commands(path):
 
 
 def test_decisions():
-    """Each page has its parts, and the index has each page, by number and title."""
-    folder = ROOT / "docs" / "decisions"
-    titles = {}
-    for page in folder.glob("0*.md"):
+    """Each page has its parts, and the next number."""
+    pages = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+    for place, page in enumerate(pages, 1):
         text = page.read_text()
         assert re.findall(r"^## (.*)$", text, re.M) == [
             "Context", "Choice", "Cost"], page.name
-        number, title = re.match(r"# (\d+)\. (.*)\n", text).groups()
-        assert int(number) == int(page.name[:4]), page.name
-        titles[page.name] = (page.name[:4], title)
-    index = (folder / "README.md").read_text()
-    rows = re.findall(r"^\| \[(\d+)\]\((.*)\) \| (.*) \|$", index, re.M)
-    assert {file: (number, title) for number, file, title in rows} == titles
+        (number,) = re.match(r"# (\d+)\. .*\n", text).groups()
+        assert int(number) == int(page.name[:4]) == place, page.name
+    assert len(pages) > 30
 
 
 def test_the_figures_are_those_of_the_pages(tmp_path):
