@@ -90,6 +90,7 @@ static void tell_resumed(struct gb_call *call, uint64_t id, struct gb_object *ob
 static int check_own(struct gb_call *call, const struct gb_object *object)
 {
     struct gb_storage *storage = object->storage;
+    bool before = storage->key.own;
 
     if (!gb_storage_is_own(storage))
         return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
@@ -97,6 +98,8 @@ static int check_own(struct gb_call *call, const struct gb_object *object)
                        "it with own",
                        object->name, object->version);
     storage->key.own = !storage->adopted;
+    if (storage->key.own != before)
+        gb_storage_changed(storage); /* under a successor, too */
     return 0;
 }
 

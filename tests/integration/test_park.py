@@ -4,6 +4,7 @@ import pytest
 
 from device import MIB
 from peer import Peer, bytes_layout, wait_until
+from restarts import supervised  # noqa: F401
 from tiers import BELOW, SIZE, content, start, tiered  # noqa: F401
 
 
@@ -64,6 +65,27 @@ def test_own_is_a_segment_alone(peer):
         assert peer.open_object(name, own=True).object["layout"]["data"]["offset"] == 0
     segments = {peer.open_object(name).object["layout"]["data"]["segment"] for name in ("shared", "a", "b")}
     assert len(segments) == 3
+
+
+def test_its_segment_after_a_crash(supervised, place):  # noqa: F811
+    """Content that was opened with `own` comes back to a segment of exactly its size under the next daemon, too."""
+    size = 20 * MIB
+    daemon = supervised("--tier", f"disk:64M:{place}", "--grace", "0", device="host:64M")
+    peer = daemon.connect()
+    hello = peer.call("hello", protocol=1)
+    version = peer.put("a", bytes(size))
+    peer.call("open", name="a", own=True)
+    daemon.crash()
+    peer = daemon.connect()
+    wanted = {"name": "a", "version": version, "parked": True}
+    (lease,) = peer.call("hello", protocol=1, resume={"instance": hello["instance"], "objects": [wanted]})["resumed"]
+    peer.call("move", name="a")
+    with Peer(daemon.path) as other:
+        other.put("in its place", bytes(size))
+        other.put("larger", bytes(size + 2 * MIB))
+        other.call("delete", name="larger")  # its segment would do, with 2 MiB more
+    told = peer.call("open", lease=lease, own=True)
+    assert [one["bytes"] for one in told["segments"]] == [size]
 
 
 @pytest.mark.parametrize("evict", ["spill", "drop"])
