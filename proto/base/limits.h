@@ -32,9 +32,9 @@
 /* The operator can change these. */
 #define GB_LIMITS_TO_SET(X)                                                                        \
     X(half_line_ms, 30000, "milliseconds that a message may take to arrive")                       \
-    X(unmap_ms, 10000, "milliseconds that a session may keep mapped what is missing elsewhere")    \
-    X(recall_ms, 100, "milliseconds that a session may take to give back what it only caches")     \
-    X(output_bytes, 8388608, "bytes queued for a session, and of untold events")                   \
+    X(unmap_ms, 10000, "milliseconds that a session may take to unmap segments when asked")        \
+    X(recall_ms, 100, "milliseconds that a session may take to release cached leases")             \
+    X(output_bytes, 8388608, "bytes queued for a session: replies, and unsent events")             \
     X(session_leases, 1048576, "leases of a session")                                              \
     X(session_unsealed, 4096, "unsealed objects of a session, and live ones that it writes")       \
     X(session_watches, 64, "watches of a session")                                                 \
@@ -52,8 +52,8 @@
     X(user_provides, 256, "prefixes that a user's sessions provide")                               \
     X(user_wanted, 64, "names that a user waits for and a provider is asked for at a time")        \
     X(user_waits, 1024, "waiting requests of a user")                                              \
-    X(held_bytes, 1073741824, "bytes kept for a user: messages not whole, waiting, or not read")   \
-    X(held_fds, 1024, "descriptors of a user's messages: not whole, or not closed yet")
+    X(held_bytes, 1073741824, "bytes kept for a user: messages incomplete, waiting, or unread")    \
+    X(held_fds, 1024, "descriptors of a user's messages: incomplete, or not closed yet")
 
 #define GB_LIMIT_MAP(X) GB_LIMITS_FIXED(X) GB_LIMITS_TO_SET(X)
 
