@@ -138,7 +138,7 @@ static int run(struct gb_config *config, struct gb_notify *notify)
         return refuse(&error);
     if (!config->probe)
         count_descriptors(config, notify);
-    config->spill.follows = gb_state_is_left(notify);
+    config->spill.follows = gb_state_has_predecessor(notify);
     if (gb_server_init(&server, config, &gb_methods, &error) < 0) {
         gb_server_end(&server);
         gb_closer_end(closer);

@@ -54,7 +54,7 @@ struct supervisor {
     int notify_fd; /* our end of the socket pair that the child sends on; -1: none runs */
     sigset_t signals_before;
     struct gb_link kept; /* struct kept */
-    unsigned kept_count;
+    unsigned stored_count;
     size_t name_bytes;
 
     pid_t child; /* 0: none runs */
@@ -77,13 +77,13 @@ static int64_t now_ms(void)
 /* ---- what is kept ---- */
 
 /* Takes `fd` over. */
-static void keep(struct supervisor *supervisor, const char *name, int fd)
+static void store_fd(struct supervisor *supervisor, const char *name, int fd)
 {
     struct kept *kept = calloc(1, sizeof(*kept));
     bool fits = supervisor->name_bytes + strlen(name) + 1 <= NAMES_MAX;
 
     if (!kept || !fits) {
-        gb_log(GB_LOG_ERROR, "descriptor not kept", GB_LOG_TEXT("name", name),
+        gb_log(GB_LOG_ERROR, "descriptor not stored", GB_LOG_TEXT("name", name),
                GB_LOG_TEXT("why", fits ? "out of memory" : "too many are kept already"));
         close(fd);
         free(kept);
@@ -93,7 +93,7 @@ static void keep(struct supervisor *supervisor, const char *name, int fd)
     kept->fd = fd;
     snprintf(kept->name, sizeof(kept->name), "%s", name);
     gb_list_append(&supervisor->kept, &kept->link);
-    supervisor->kept_count++;
+    supervisor->stored_count++;
 }
 
 /* Closes all descriptors of that name; NULL: of every name. */
@@ -106,7 +106,7 @@ static void forget(struct supervisor *supervisor, const char *name)
         supervisor->name_bytes -= strlen(kept->name) + 1;
         close(kept->fd);
         free(kept);
-        supervisor->kept_count--;
+        supervisor->stored_count--;
     }
 }
 
@@ -173,7 +173,7 @@ static bool says(const struct message *message, const char *name)
     return find_line(message, name, value, sizeof(value)) && strcmp(value, "1") == 0;
 }
 
-static void take_message(struct supervisor *supervisor, struct message *message)
+static void handle_message(struct supervisor *supervisor, struct message *message)
 {
     char name[NAME_BYTES];
 
@@ -181,7 +181,7 @@ static void take_message(struct supervisor *supervisor, struct message *message)
         if (!find_line(message, "FDNAME", name, sizeof(name)))
             strcpy(name, "stored");
         for (unsigned i = 0; i < message->fd_count; i++)
-            keep(supervisor, name, message->fds[i]);
+            store_fd(supervisor, name, message->fds[i]);
         message->fd_count = 0;
     }
     if (says(message, "FDSTOREREMOVE") && find_line(message, "FDNAME", name, sizeof(name)))
@@ -200,12 +200,12 @@ static void take_message(struct supervisor *supervisor, struct message *message)
         close(message->fds[i]);
 }
 
-static void take_messages(struct supervisor *supervisor)
+static void receive_messages(struct supervisor *supervisor)
 {
     static struct message message;
 
     while (receive(supervisor->notify_fd, &message))
-        take_message(supervisor, &message);
+        handle_message(supervisor, &message);
 }
 
 /* ---- the child ---- */
@@ -223,7 +223,7 @@ static bool placing_begin(struct placing *placing, const struct supervisor *supe
     unsigned i = OWN_FDS;
     int last;
 
-    placing->count = supervisor->kept_count + OWN_FDS;
+    placing->count = supervisor->stored_count + OWN_FDS;
     last = FIRST_FD + (int)placing->count;
     placing->fds = calloc(placing->count, sizeof(*placing->fds));
     if (!placing->fds)
@@ -308,7 +308,7 @@ static bool set_environment(const struct supervisor *supervisor)
     }
     return unsetenv("NOTIFY_SOCKET") == 0 && setenv("LISTEN_FDNAMES", names, 1) == 0 &&
            set_number("LISTEN_PID", (uint64_t)getpid()) &&
-           set_number("LISTEN_FDS", supervisor->kept_count + OWN_FDS) &&
+           set_number("LISTEN_FDS", supervisor->stored_count + OWN_FDS) &&
            set_number("WATCHDOG_PID", (uint64_t)getpid()) &&
            set_number("WATCHDOG_USEC", supervisor->config->watchdog_ms * 1000) &&
            set_number("FDSTORE", most_kept()) && unsetenv("LISTEN_PIDFDID") == 0;
@@ -358,7 +358,7 @@ static void start(struct supervisor *supervisor)
     supervisor->child = pid;
     supervisor->ready = false;
     gb_log(GB_LOG_INFO, "daemon started", GB_LOG_NUMBER("pid", pid),
-           GB_LOG_NUMBER("descriptors", supervisor->kept_count));
+           GB_LOG_NUMBER("descriptors", supervisor->stored_count));
 }
 
 /* How long to wait before the next start. */
@@ -392,7 +392,7 @@ static void note_end(struct supervisor *supervisor, int status)
 {
     bool exited = WIFEXITED(status);
 
-    take_messages(supervisor); /* that it sent before its end */
+    receive_messages(supervisor); /* that it sent before its end */
     supervisor->child = 0;
     end_remains(supervisor);
     gb_log(exited && WEXITSTATUS(status) == 0 ? GB_LOG_INFO : GB_LOG_WARNING, "daemon ended",
@@ -448,7 +448,7 @@ static void on_signal(struct supervisor *supervisor, int number)
     }
 }
 
-static void take_signals(struct supervisor *supervisor)
+static void handle_signals(struct supervisor *supervisor)
 {
     struct signalfd_siginfo info;
 
@@ -496,9 +496,9 @@ static void run(struct supervisor *supervisor)
         poll(polled, 2, timeout);
         if (timeout >= 0 && now_ms() > until + LATE_MS)
             supervisor->heard_ms = now_ms(); /* this process was stopped, and has heard nobody */
-        take_messages(supervisor);
+        receive_messages(supervisor);
         supervisor->hung_up |= (polled[0].revents & (POLLIN | POLLHUP)) == POLLHUP;
-        take_signals(supervisor);
+        handle_signals(supervisor);
     }
 }
 
@@ -531,7 +531,7 @@ static int set_command(struct supervisor *supervisor, char **argv, struct gb_err
     supervisor->program[length] = '\0';
     if (strcmp(argv[0], own_name) != 0) {
         argv[0] = own_name;
-        execv(supervisor->program, argv); /* else it goes on by its former name */
+        execv(supervisor->program, argv); /* else it keeps its former name */
     }
     while (argv[count])
         count++;

@@ -157,7 +157,7 @@ static void on_lost(void *user)
 {
     struct peer *peer = user;
 
-    gb_log(GB_LOG_ERROR, "the daemon has gone for good",
+    gb_log(GB_LOG_ERROR, "daemon ended for good",
            GB_LOG_TEXT("why", gpubuf_errmsg(peer->local.client)));
     peer->status = EXIT_LOST;
     uv_stop(&peer->loop);
@@ -238,9 +238,9 @@ static void on_state(void *user, const char *why, bool forgot)
     struct peer *peer = user;
 
     if (why)
-        gb_log(GB_LOG_WARNING, "no names of other machines for now", GB_LOG_TEXT("why", why));
+        gb_log(GB_LOG_WARNING, "names of other machines unavailable", GB_LOG_TEXT("why", why));
     else
-        gb_log(GB_LOG_INFO, "the names of other machines are known");
+        gb_log(GB_LOG_INFO, "names of other machines received");
     gb_peer_publisher_state(peer->publisher, !why, forgot);
     peer->names_known = !why;
     peer->figures.joined += !why;
@@ -297,21 +297,19 @@ static void on_hangup(uv_signal_t *handle, int number)
 
     if (gb_peer_tls_init(&tls, options->authority, options->certificate, options->key, &error) <
         0) {
-        gb_log(GB_LOG_ERROR, "the certificates stay as they are",
-               GB_LOG_TEXT("why", error.message));
+        gb_log(GB_LOG_ERROR, "certificates not reloaded", GB_LOG_TEXT("why", error.message));
         return;
     }
     if (strcmp(tls.node, peer->tls.node) != 0) {
         (void)gb_fail(&error, GPUBUF_E_INVALID, "%s is another node than %s", tls.node,
                       peer->tls.node);
-        gb_log(GB_LOG_ERROR, "the certificates stay as they are",
-               GB_LOG_TEXT("why", error.message));
+        gb_log(GB_LOG_ERROR, "certificates not reloaded", GB_LOG_TEXT("why", error.message));
         gb_peer_tls_end(&tls);
         return;
     }
     gb_peer_tls_end(&peer->tls);
     peer->tls = tls;
-    gb_log(GB_LOG_INFO, "the certificates were read anew");
+    gb_log(GB_LOG_INFO, "certificates reloaded");
 }
 
 static void start_signals(struct peer *peer)
@@ -360,7 +358,7 @@ static void use_ucx(struct peer *peer)
     if (!peer->options.ucx)
         return;
     if (gb_peer_ucx_open(&peer->ucx, &error) < 0)
-        gb_log(GB_LOG_WARNING, "no chunks by UCX", GB_LOG_TEXT("why", error.message));
+        gb_log(GB_LOG_WARNING, "UCX not used", GB_LOG_TEXT("why", error.message));
     else
         peer->parts.ucx = &peer->ucx;
 }

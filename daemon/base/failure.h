@@ -1,4 +1,4 @@
-/* Failures of system calls, for those who have asked for something. */
+/* Failures of system calls, as errors for clients. */
 #ifndef GB_FAILURE_H
 #define GB_FAILURE_H
 

@@ -56,7 +56,7 @@ static bool is_ours(int lock_fd, const char *path)
 
 /* A socket belongs to the daemon that holds the lock of PATH.lock. The former holder may remove
    that file while we wait for its lock; then we lock the new file instead. */
-static int take_lock(struct gb_listener *listener, struct gb_error *error)
+static int acquire_lock(struct gb_listener *listener, struct gb_error *error)
 {
     char path[LOCK_PATH_BYTES];
 
@@ -161,7 +161,7 @@ int gb_listener_open(struct gb_listener *listener, const char *path, unsigned mo
                     strlen(listener->path), sizeof(address.sun_path) - 1, listener->path);
     if (r == 0) {
         memcpy(address.sun_path, listener->path, strlen(listener->path) + 1);
-        r = take_lock(listener, error);
+        r = acquire_lock(listener, error);
     }
     if (r == 0)
         r = clear_path(&address, error);
@@ -242,7 +242,7 @@ void gb_listener_close(struct gb_listener *listener)
     if (!listener->path)
         return;
     if (listener->taken_over)
-        (void)take_lock(listener, &error); /* fails if another daemon has it by now */
+        (void)acquire_lock(listener, &error); /* fails if another daemon has it by now */
     close(listener->fd);
     drop_lock(listener, true);
     free(listener->path);

@@ -17,7 +17,8 @@ static struct {
 } pauses = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* The event's and the user's, or one that is unused or over. If all that are over have counts, the
-   oldest of these gives way: else those who never come back would keep their places for ever. */
+   oldest of these is replaced: otherwise places of callers that never return would never become
+   free. */
 static struct pause *find_pause(const char *event, uid_t uid, uint64_t now)
 {
     struct pause *unused = NULL, *oldest = &pauses.all[0];

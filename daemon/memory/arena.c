@@ -104,8 +104,8 @@ static bool add_slab(struct gb_arena *arena)
 }
 
 /* A record for a range that is not yet among the block's; NULL if memory is out. */
-static struct gb_range *take_record(struct gb_arena *arena, struct gb_arena_block *block,
-                                    uint64_t offset, uint64_t bytes)
+static struct gb_range *acquire_record(struct gb_arena *arena, struct gb_arena_block *block,
+                                       uint64_t offset, uint64_t bytes)
 {
     struct gb_range *range;
 
@@ -118,7 +118,7 @@ static struct gb_range *take_record(struct gb_arena *arena, struct gb_arena_bloc
     return range;
 }
 
-static void give_record(struct gb_arena *arena, struct gb_range *range)
+static void release_record(struct gb_arena *arena, struct gb_range *range)
 {
     range->next = arena->unused;
     arena->unused = range;
@@ -285,7 +285,7 @@ struct gb_arena_block *gb_arena_add(struct gb_arena *arena, uint64_t bytes, void
     block = calloc(1, sizeof *block);
     if (!block)
         return NULL;
-    block->first = take_record(arena, block, 0, bytes);
+    block->first = acquire_record(arena, block, 0, bytes);
     if (!block->first) {
         free(block);
         return NULL;
@@ -304,7 +304,7 @@ void gb_arena_remove(struct gb_arena *arena, struct gb_arena_block *block)
 {
     assert(gb_arena_block_empty(block));
     withdraw(arena, block->first);
-    give_record(arena, block->first);
+    release_record(arena, block->first);
     gb_list_remove(&block->link);
     arena->stats.blocks--;
     arena->stats.bytes -= block->bytes;
@@ -342,7 +342,7 @@ static void absorb_next(struct gb_arena *arena, struct gb_range *range)
     range->next = next->next;
     if (range->next)
         range->next->prev = range;
-    give_record(arena, next);
+    release_record(arena, next);
 }
 
 /* Cuts a free range that is not offered down to `bytes`, and offers the rest. */
@@ -352,7 +352,7 @@ static int cut_off_rest(struct gb_arena *arena, struct gb_range *range, uint64_t
 
     if (range->bytes == bytes)
         return 0;
-    rest = take_record(arena, range->block, range->offset + bytes, range->bytes - bytes);
+    rest = acquire_record(arena, range->block, range->offset + bytes, range->bytes - bytes);
     if (!rest)
         return GPUBUF_E_NO_MEMORY;
     range->bytes = bytes;
@@ -395,8 +395,8 @@ int gb_arena_alloc(struct gb_arena *arena, uint64_t bytes, struct gb_range **res
     return 0;
 }
 
-int gb_arena_take(struct gb_arena *arena, struct gb_arena_block *block, struct gb_range *after,
-                  uint64_t offset, uint64_t bytes, struct gb_range **result)
+int gb_arena_alloc_at(struct gb_arena *arena, struct gb_arena_block *block, struct gb_range *after,
+                      uint64_t offset, uint64_t bytes, struct gb_range **result)
 {
     struct gb_range *range = after ? after : block->first, *front = NULL;
 
@@ -448,7 +448,7 @@ static void shrink(struct gb_arena *arena, struct gb_range *range, uint64_t byte
         range->block->first = range->next;
     if (range->next)
         range->next->prev = range->prev;
-    give_record(arena, range);
+    release_record(arena, range);
 }
 
 static uint64_t at_most(uint64_t bytes, uint64_t most)

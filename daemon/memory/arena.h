@@ -47,8 +47,8 @@ int gb_arena_alloc(struct gb_arena *arena, uint64_t bytes, struct gb_range **ran
 /* Allocates the range of `bytes` (a multiple of the granule) at `offset` of an open block. The
    search begins at `after`, a range of the block that lies before it, or at the start (NULL). 0; 1:
    the range is not free; GPUBUF_E_NO_MEMORY. */
-int gb_arena_take(struct gb_arena *arena, struct gb_arena_block *block, struct gb_range *after,
-                  uint64_t offset, uint64_t bytes, struct gb_range **range);
+int gb_arena_alloc_at(struct gb_arena *arena, struct gb_arena_block *block, struct gb_range *after,
+                      uint64_t offset, uint64_t bytes, struct gb_range **range);
 void gb_range_free(struct gb_arena *arena, struct gb_range *range);
 
 /* Widens a range by the free bytes beside it, up to the bounds of the aligned units that it

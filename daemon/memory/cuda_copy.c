@@ -184,8 +184,8 @@ static struct window *window_new(struct gb_cuda_copier *copier, int fd, uint64_t
 }
 
 /* Gives the address of the segment, which the direction may use until it settles. */
-static CUresult look_in(struct gb_cuda_copier *copier, enum gb_direction direction,
-                        const struct gb_memory *memory, uint64_t bytes, CUdeviceptr *address)
+static CUresult acquire_window(struct gb_cuda_copier *copier, enum gb_direction direction,
+                               const struct gb_memory *memory, uint64_t bytes, CUdeviceptr *address)
 {
     CUresult result = CUDA_SUCCESS;
     struct window *window;
@@ -240,7 +240,7 @@ int gb_cuda_copy(struct gb_device *gpu, enum gb_direction direction, const struc
     if (r < 0)
         return r;
     stream = copier->lanes[direction].stream;
-    result = look_in(copier, direction, memory, segment_bytes, &address);
+    result = acquire_window(copier, direction, memory, segment_bytes, &address);
     if (result == CUDA_SUCCESS)
         result = direction == GB_OUT
                      ? cuda->cuMemcpyDtoHAsync(own, address + offset, bytes, stream)

@@ -297,7 +297,7 @@ static void cuda_destroy(struct gb_device *base, struct gb_memory *memory)
     memory->pointer = 0;
 }
 
-/* Takes the descriptor without a look at it: whether it is good shows when somebody maps it. */
+/* Accepts the descriptor unchecked: whether it is valid shows when it is mapped. */
 static int cuda_restore(const struct gb_device *device, enum gb_handle_kind kind, int fd,
                         uint64_t bytes, struct gb_memory *memory, struct gb_error *error)
 {

@@ -14,7 +14,7 @@ struct gb_mover {
     struct gb_job *current;     /* guarded by lock: the job that is being done; NULL: none */
 };
 
-static struct gb_job *take_first(struct gb_link *list)
+static struct gb_job *pop_first(struct gb_link *list)
 {
     struct gb_job *job = GB_LIST_FIRST(list, struct gb_job, link);
 
@@ -29,7 +29,7 @@ static void run(void *arg)
 
     uv_mutex_lock(&mover->lock);
     for (;;) {
-        struct gb_job *job = take_first(&mover->queue);
+        struct gb_job *job = pop_first(&mover->queue);
 
         if (job) {
             gb_job_note_progress(job);
@@ -54,7 +54,7 @@ static void finish(struct gb_mover *mover)
     struct gb_job *job;
 
     uv_mutex_lock(&mover->lock);
-    while ((job = take_first(&mover->done))) {
+    while ((job = pop_first(&mover->done))) {
         uv_mutex_unlock(&mover->lock);
         job->done(job);
         uv_mutex_lock(&mover->lock);
@@ -146,7 +146,7 @@ void gb_mover_end(struct gb_mover *mover)
     uv_mutex_unlock(&mover->lock);
     uv_thread_join(&mover->thread);
     finish(mover);
-    while ((job = take_first(&mover->queue))) { /* submitted by the end of another job */
+    while ((job = pop_first(&mover->queue))) { /* submitted by the end of another job */
         job->work(job);
         job->done(job);
     }

@@ -47,7 +47,7 @@ static void put_by_use(struct gb_recent *entry)
     count_in(entry);
 }
 
-static void take_out(struct gb_recent *entry)
+static void remove_entry(struct gb_recent *entry)
 {
     gb_list_remove(&entry->link);
     entry->in->count--;
@@ -71,14 +71,14 @@ void gb_recent_enter(struct gb_recency *recency, struct gb_recent *entry, uint64
 void gb_recent_leave(struct gb_recent *entry)
 {
     if (entry->in && !entry->holds)
-        take_out(entry);
+        remove_entry(entry);
     entry->in = NULL;
 }
 
 void gb_recent_hold(struct gb_recent *entry)
 {
     if (!entry->holds++ && entry->in)
-        take_out(entry);
+        remove_entry(entry);
 }
 
 void gb_recent_drop(struct gb_recent *entry)
@@ -99,7 +99,7 @@ void gb_recent_touch(struct gb_recent *entry)
 {
     if (!entry->in || entry->holds)
         return;
-    take_out(entry);
+    remove_entry(entry);
     put_last(entry);
 }
 
@@ -110,7 +110,7 @@ void gb_recent_set(struct gb_recent *entry, bool clean, bool needed)
     if (entry->clean == clean && entry->needed == needed)
         return;
     if (listed)
-        take_out(entry);
+        remove_entry(entry);
     entry->clean = clean;
     entry->needed = needed;
     if (listed)

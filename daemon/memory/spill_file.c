@@ -113,7 +113,7 @@ int gb_spill_dir_list(const struct gb_spill_dir *dir, uint64_t **ids, size_t *co
     return 0;
 }
 
-static int take_directory(struct gb_spill_dir *dir, bool anew, struct gb_error *error)
+static int lock_directory(struct gb_spill_dir *dir, bool anew, struct gb_error *error)
 {
     dir->fd = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir->fd < 0)
@@ -143,7 +143,7 @@ static int open_directory(const char *path, bool anew, struct gb_spill_dir **out
         return gb_fail_memory(error);
     strcpy(dir->path, path);
     dir->lock_fd = -1;
-    r = take_directory(dir, anew, error);
+    r = lock_directory(dir, anew, error);
     if (r < 0) {
         gb_spill_dir_close(dir);
         return r;

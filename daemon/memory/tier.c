@@ -135,7 +135,7 @@ uint64_t gb_copy_where(const struct gb_copy *copy)
     return copy->tier->kind == GB_TIER_HOST ? gb_range_offset(copy->range) : copy->file;
 }
 
-static int take_place(struct gb_copy *copy, uint64_t where, const struct gb_copy *after)
+static int reserve_place(struct gb_copy *copy, uint64_t where, const struct gb_copy *after)
 {
     struct gb_tier *tier = copy->tier;
     bool packed = where >= GB_PACK_BASE;
@@ -152,8 +152,8 @@ static int take_place(struct gb_copy *copy, uint64_t where, const struct gb_copy
     }
     if (tier->kind == GB_TIER_DISK)
         where -= GB_PACK_BASE;
-    r = gb_arena_take(tier->arena, tier->block, after ? after->range : NULL, where, copy->occupied,
-                      &copy->range);
+    r = gb_arena_alloc_at(tier->arena, tier->block, after ? after->range : NULL, where,
+                          copy->occupied, &copy->range);
     return r == 1 ? GPUBUF_E_INVALID : r;
 }
 
@@ -165,7 +165,7 @@ int gb_copy_restore(struct gb_tier *tier, struct gb_storage *storage, uint64_t b
     if (!copy)
         return GPUBUF_E_NO_MEMORY;
     copy->whole = true;
-    return placed(copy, take_place(copy, where, after), out);
+    return placed(copy, reserve_place(copy, where, after), out);
 }
 
 void gb_copy_complete(struct gb_copy *copy)

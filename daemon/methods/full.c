@@ -27,14 +27,14 @@ static const struct gb_session *holds_most(const struct gb_call *call,
 }
 
 /* Adds a figure to the list, unless it is 0. */
-static void tell_figure(struct gb_writer *writer, uint64_t bytes, const char *what)
+static void write_figure(struct gb_writer *writer, uint64_t bytes, const char *what)
 {
     if (bytes > 0)
         gb_write_format(writer, ", %" PRIu64 " %s", bytes, what);
 }
 
 /* Tells where all of the device's capacity is: the figures add up to it. */
-static void tell_account(struct gb_writer *writer, const struct gb_device *device)
+static void write_account(struct gb_writer *writer, const struct gb_device *device)
 {
     uint64_t pinned = device->pinned - device->pinned_leased;
     uint64_t held =
@@ -47,17 +47,17 @@ static void tell_account(struct gb_writer *writer, const struct gb_device *devic
     gb_write_format(writer,
                     ", %" PRIu64 " are free, %" PRIu64 " leased, %" PRIu64 " pinned or kept",
                     gb_device_free_bytes(device), device->leased, pinned);
-    tell_figure(writer, held, "not ready or coming back for a request");
-    tell_figure(writer, device->stay.bytes, "not to be dropped and with no tier to go to");
-    tell_figure(writer, device->recency.bytes, "of objects that may leave");
-    tell_figure(writer, device->moving, "being made or given back");
-    tell_figure(writer, gb_device_retained(device) - device->moving, "free but split");
-    tell_figure(writer, device->pinned_by_clients, "mapped by clients after their release");
+    write_figure(writer, held, "not ready or coming back for a request");
+    write_figure(writer, device->stay.bytes, "not to be dropped and with no tier to go to");
+    write_figure(writer, device->recency.bytes, "of objects that may leave");
+    write_figure(writer, device->moving, "being made or given back");
+    write_figure(writer, gb_device_retained(device) - device->moving, "free but split");
+    write_figure(writer, device->pinned_by_clients, "mapped by clients after their release");
 }
 
 /* Tells how much room the tiers have, and why it does not do. */
-static void tell_tiers(const struct gb_call *call, const struct gb_demand *demand,
-                       struct gb_writer *writer)
+static void write_tiers(const struct gb_call *call, const struct gb_demand *demand,
+                        struct gb_writer *writer)
 {
     const struct gb_spill *spill = &call->server->spill;
     uint64_t least, room = gb_evict_room(spill, demand->device, demand->reserve, &least);
@@ -73,14 +73,14 @@ static void tell_tiers(const struct gb_call *call, const struct gb_demand *deman
 }
 
 /* Tells why objects that nobody holds do not leave, and what can be done about it. */
-static void tell_remedy(const struct gb_call *call, const struct gb_demand *demand,
-                        struct gb_writer *writer)
+static void write_remedy(const struct gb_call *call, const struct gb_demand *demand,
+                         struct gb_writer *writer)
 {
     const struct gb_device *device = demand->device;
 
     if (device->recency.needed_bytes > 0 && !gb_demand_arrives(demand) &&
         gb_device_lacks(device, demand->need) == 0)
-        tell_tiers(call, demand, writer);
+        write_tiers(call, demand, writer);
     else if (device->stay.bytes == 0)
         return;
     else
@@ -89,8 +89,8 @@ static void tell_remedy(const struct gb_call *call, const struct gb_demand *dema
                           "(evict=drop, --evict drop)");
 }
 
-static void tell_holder(const struct gb_call *call, struct gb_writer *writer,
-                        const struct gb_device *device)
+static void write_holder(const struct gb_call *call, struct gb_writer *writer,
+                         const struct gb_device *device)
 {
     const struct gb_session *session = holds_most(call, device);
     bool all = call->server->session_count <= SESSIONS_COMPARED;
@@ -110,9 +110,9 @@ int gb_call_no_space(struct gb_call *call, const struct gb_demand *demand, const
 
     gb_writer_init(&writer, 0);
     gb_write_format(&writer, "%s has no room for %" PRIu64 " bytes: ", device->id, demand->need);
-    tell_account(&writer, device);
-    tell_remedy(call, demand, &writer);
-    tell_holder(call, &writer, device);
+    write_account(&writer, device);
+    write_remedy(call, demand, &writer);
+    write_holder(call, &writer, device);
     gb_write_text(&writer, more);
     r = writer.failed
             ? gb_call_no_memory(call)

@@ -180,7 +180,7 @@ static struct gb_object *find_version(struct gb_call *call, const struct resumed
         object = gb_object_older(object);
     if (object && object->named)
         return object;
-    return gb_state_nameless(&call->server->state, name->text, name->length, wanted->version);
+    return gb_state_find_nameless(&call->server->state, name->text, name->length, wanted->version);
 }
 
 static struct gb_lease *resume_lease(struct gb_call *call, const struct resumed_object *wanted,
@@ -250,7 +250,7 @@ static int greet(struct gb_call *call, const struct hello_params *params, struct
 }
 
 /* Gives the session a page for leases that it caches. Without one it caches none, and is slower. */
-static void give_page(struct gb_call *call)
+static void send_page(struct gb_call *call)
 {
     struct gb_holder *holder = &call->session->holder;
     int fd, pulse;
@@ -281,7 +281,7 @@ static int handle_hello(struct gb_call *call, const void *p)
     if (params->resume.text)
         grant_resumed(call, &resume, list);
     if (params->cache)
-        give_page(call);
+        send_page(call);
     gb_call_begin_result(call);
     gb_write_format(call->writer,
                     "{\"protocol\":%d,\"server\":\"gpubufd %s\",\"instance\":\"%s\",\"session\":",

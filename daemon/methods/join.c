@@ -75,7 +75,7 @@ static const struct gb_part *next_reader(const struct gb_stream *stream, uint32_
     for (unsigned i = 0; i < GB_STREAM_READERS; i++) {
         const struct gb_part *part = stream->readers[i] ? stream->readers[i]->part : NULL;
 
-        if (part && part->since > since && (!next || part->since < next->since))
+        if (part && part->join_number > since && (!next || part->join_number < next->join_number))
             next = part;
     }
     return next;
@@ -101,7 +101,7 @@ static int add_claims(struct gb_call *call, const struct gb_stream *stream, uint
             return fd;
         others->readers[others->count] = part->reader;
         others->fds[others->count++] = fd;
-        since = part->since;
+        since = part->join_number;
     }
     others->epoch = part ? since : stream->roster->epoch;
     return 0;

@@ -55,8 +55,8 @@ int gb_live_may_write(struct gb_call *call, const struct gb_object *object)
 }
 
 /* Says who writes the object, or waits to (`before`), so that the request must wait or fail. */
-static int tell_writer(struct gb_call *call, const struct gb_object *object,
-                       const struct gb_wait *before, uint64_t wait_ms)
+static int describe_writer(struct gb_call *call, const struct gb_object *object,
+                           const struct gb_wait *before, uint64_t wait_ms)
 {
     const struct gb_lease *lease =
         before ? NULL : GB_CONTAINER(object->live.writing.next, const struct gb_lease, of_writing);
@@ -94,7 +94,7 @@ int gb_live_open(struct gb_call *call, struct gb_object *object, bool exclusive,
     r = gb_live_may_write(call, object);
     if (r < 0)
         return r;
-    /* Sessions that have ended write no more. */
+    /* Sessions that have ended do not write. */
     gb_sessions_release_leases(call->server, UINT64_MAX);
     gb_orphan_writers_end_exited(registry);
     blocked = exclusive ? object->live.writers > 0 : object->live.claimed;
@@ -102,7 +102,7 @@ int gb_live_open(struct gb_call *call, struct gb_object *object, bool exclusive,
     if ((blocked || before) && wait_ms > 0 && !call->last_try)
         return gb_call_wait_writer(call, object, exclusive, wait_ms);
     if (blocked || before)
-        return tell_writer(call, object, blocked ? NULL : before, wait_ms);
+        return describe_writer(call, object, blocked ? NULL : before, wait_ms);
     *lease = gb_lease_new(registry, object, &call->session->holder, true, gb_now_ms());
     if (!*lease)
         return gb_call_no_memory(call);

@@ -155,7 +155,7 @@ static void answer(struct gb_call *call, int r)
         gb_session_answer(call->session, call->writer, call->reply_fds, call->reply_fd_count);
 }
 
-/* Has the handler do the request, or its task go on, and answers. */
+/* Has the handler serve the request, or continue its task, and answers. */
 static int run(struct gb_call *call)
 {
     struct gb_task *task = call->task;

@@ -80,7 +80,7 @@ static const struct gb_field list_fields[] = {
 #define LOOK_LIMIT 1024u
 
 /* A walk over names with a prefix. The last name that was looked at is the cursor, after which a
-   later request goes on, even if that name has no object any more. */
+   later request continues, even if that name has no object any more. */
 struct name_walk {
     const struct gb_names *names;
     const struct gb_string *prefix;

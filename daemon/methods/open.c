@@ -77,7 +77,7 @@ static int find_version(struct gb_call *call, const struct open_params *params,
     return r;
 }
 
-static void tell_resumed(struct gb_call *call, uint64_t id, struct gb_object *object)
+static void notify_resumed(struct gb_call *call, uint64_t id, struct gb_object *object)
 {
     struct gb_lease *lease;
 
@@ -135,7 +135,7 @@ static int open_one(struct gb_call *call, const struct open_params *params,
     if (r == 0 && params->exclusive)
         gb_lease_claim(*lease, true);
     if (r == 0)
-        tell_resumed(call, params->lease, object);
+        notify_resumed(call, params->lease, object);
     if (r == 0 && !write && !params->own) {
         gb_lease_slot(&call->server->registry, *lease, gb_now_ms());
     } else if (r != 0) {
@@ -163,7 +163,7 @@ static unsigned asked_before(const struct gb_missing *missing)
 
 /* Fails because the i-th name did not appear in time; tells what its provider says, or that it has
    not answered. */
-static int tell_timeout(struct gb_call *call, const struct gb_string *name, size_t i,
+static int fail_timeout(struct gb_call *call, const struct gb_string *name, size_t i,
                         uint64_t wait_ms)
 {
     const struct gb_missing *missing = gb_wait_missing(call->wait, i);
@@ -195,7 +195,7 @@ static int tell_timeout(struct gb_call *call, const struct gb_string *name, size
 }
 
 /* A name that a provider could make is asked for by an open that waits, and by no other. */
-static int tell_not_found(struct gb_call *call, const struct gb_string *name)
+static int fail_not_found(struct gb_call *call, const struct gb_string *name)
 {
     if (!gb_providers_cover(&call->server->missings.providers, name->text, name->length))
         return GPUBUF_E_NOT_FOUND; /* as it was said */
@@ -212,7 +212,7 @@ static bool is_declined(const struct gb_call *call, size_t i)
     return missing && missing->declined;
 }
 
-static int tell_declined(struct gb_call *call, const struct gb_string *name, size_t i)
+static int fail_declined(struct gb_call *call, const struct gb_string *name, size_t i)
 {
     const struct gb_missing *missing = gb_wait_missing(call->wait, i);
 
@@ -232,14 +232,14 @@ static int open_name(struct gb_call *call, const struct open_params *params, boo
         return gb_call_fail_name(call, GPUBUF_E_DEVICE, &params->name, "\"%s\" is lost: %.400s",
                                  params->name.text, gb_wait_failure(call->wait)->message);
     if (r == GPUBUF_E_NOT_FOUND && is_declined(call, 0))
-        return tell_declined(call, &params->name, 0);
+        return fail_declined(call, &params->name, 0);
     if (r == GPUBUF_E_NOT_FOUND && params->wait_ms > 0) {
         if (!call->last_try)
             return gb_call_wait_names(call, &params->name, 1, params->wait_ms);
-        return tell_timeout(call, &params->name, 0, params->wait_ms);
+        return fail_timeout(call, &params->name, 0, params->wait_ms);
     }
     if (r == GPUBUF_E_NOT_FOUND && !params->version && !params->label.text)
-        return tell_not_found(call, &params->name);
+        return fail_not_found(call, &params->name);
     if (r < 0)
         return r;
     return gb_call_grant(call, lease, params->brief, &segments);
@@ -271,9 +271,9 @@ static void write_entry(struct gb_call *call, const struct open_params *params,
     if (r == DOES_NOT_FIT)
         gb_fail_limit(&call->error, "fds", GB_LIMIT(fds), "ask for this one again");
     if (r == GPUBUF_E_NOT_FOUND && is_declined(call, i))
-        tell_declined(call, name, i);
+        fail_declined(call, name, i);
     else if (r == GPUBUF_E_NOT_FOUND && params->wait_ms > 0 && call->last_try)
-        tell_timeout(call, name, i, params->wait_ms);
+        fail_timeout(call, name, i, params->wait_ms);
     if (r != 0) {
         write_entry_error(call, list);
         return;
@@ -352,7 +352,7 @@ static void hold_there(struct gb_call *call, const struct gb_string *names, size
         }
 }
 
-/* Ends hold_there(). A request that waits for a move alone, which ends soon, goes on holding. */
+/* Ends hold_there(). A request that waits for a move alone, which ends soon, continues to hold. */
 static void let_go(struct gb_call *call, bool moving)
 {
     for (size_t i = 0; i < call->there_count; i++) {
@@ -407,7 +407,7 @@ static void open_entries(struct gb_call *call, const struct open_params *params,
         if (room)
             room = open_entry(call, params, &names[i], i, all, count - i - 1, segments);
         else
-            write_no_room(call, list); /* not tried: each could be written in vain */
+            write_no_room(call, list); /* not tried: each would fail as well */
     }
 }
 

@@ -57,7 +57,7 @@ static int note_segment(struct gb_call *call, struct gb_segments *segments,
 }
 
 /* Undoes the last note_segment(). */
-static void forget_last(struct gb_call *call, struct gb_segments *segments)
+static void undo_last(struct gb_call *call, struct gb_segments *segments)
 {
     const struct gb_segment *segment = segments->items[--segments->count].segment;
     struct gb_mapping *mapping =
@@ -74,7 +74,7 @@ static void forget_last(struct gb_call *call, struct gb_segments *segments)
 void gb_segments_forget(struct gb_call *call, struct gb_segments *segments, unsigned count)
 {
     while (segments->count > count)
-        forget_last(call, segments);
+        undo_last(call, segments);
 }
 
 int gb_segments_add(struct gb_call *call, struct gb_segments *segments,

@@ -25,7 +25,7 @@ void gb_call_demand(struct gb_call *call, struct gb_demand *demand)
     demand->queue = gb_waits_queue(call->server, demand->device);
     demand->queued = call->wait ? &call->wait->queued : NULL;
     demand->since_ms = call->wait ? call->wait->since_ms : UINT64_MAX;
-    demand->keeps = call->server->state.grace.count > 0;
+    demand->may_not_drop = call->server->state.grace.count > 0;
     demand->last = is_in_vain(call);
     demand->left = &call->left;
     demand->forecast = GB_FORECAST_NOTHING;

@@ -1,4 +1,4 @@
-/* stat: tells of an object; with `why` what keeps it where it is, or what leaves before it does. */
+/* stat: describes an object; with `why` what keeps it where it is, or what is evicted before it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -140,7 +140,7 @@ static const char *next_place(const struct gb_spill *spill, const struct gb_stor
 static void write_reasons(struct answer *answer, const char *stays)
 {
     const struct gb_storage *storage = answer->storage;
-    uint64_t leases = 0, idle = 0, parked = 0, kept = 0, pins = 0, keeps = 0, unsettled = 0,
+    uint64_t leases = 0, idle = 0, parked = 0, grace = 0, pins = 0, keeps = 0, unsettled = 0,
              held = 0;
     unsigned looked = 0;
 
@@ -165,7 +165,7 @@ static void write_reasons(struct answer *answer, const char *stays)
             leases += gb_object_lease_count(object);
             idle += object->idle_count;
             parked += object->parked_count;
-            kept += object->kept_count;
+            grace += object->grace_count;
             pins += object->pinned;
             keeps += keep;
             unsettled += object->unsettled;
@@ -174,7 +174,7 @@ static void write_reasons(struct answer *answer, const char *stays)
     write_others(answer, "leased", leases);
     write_others(answer, "cached", idle);
     write_others(answer, "parked", parked);
-    write_others(answer, "grace", kept);
+    write_others(answer, "grace", grace);
     write_others(answer, "pinned", pins);
     write_others(answer, "keep", keeps);
     write_others(answer, "unsettled", unsettled);
@@ -261,7 +261,7 @@ static bool may_know(const struct gb_session *session, const struct gb_missing *
 }
 
 /* The name has no object: tells how many requests wait for it, and which provider was asked. */
-static int tell_missing(struct gb_call *call, const struct gb_string *name)
+static int describe_missing(struct gb_call *call, const struct gb_string *name)
 {
     const struct gb_missing *missing =
         gb_missing_find(&call->server->missings, name->text, name->length);
@@ -326,7 +326,7 @@ static int handle_stat(struct gb_call *call, const void *p)
     int r = gb_call_find_which(call, &params->name, &which, &object);
 
     if (r == GPUBUF_E_NOT_FOUND && params->why)
-        return tell_missing(call, &params->name);
+        return describe_missing(call, &params->name);
     if (r < 0)
         return r;
     gb_call_begin_result(call);

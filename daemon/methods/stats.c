@@ -88,7 +88,7 @@ static void write_descriptors(struct gb_call *call)
     struct gb_writer *writer = call->writer;
 
     gb_write_format(writer, ",\"handover\":\"%s\",\"descriptors\":{\"limit\":%" PRIu64 ",",
-                    gb_state_handover(&server->state), server->store.users.open_files);
+                    gb_state_handover_status(&server->state), server->store.users.open_files);
     write_stock(writer, "open", &stocks[GB_STOCK_OPEN]);
     gb_write_char(writer, ',');
     write_stock(writer, "kept", &stocks[GB_STOCK_KEPT]);

@@ -104,7 +104,7 @@ static void work(struct gb_job *job)
     task->work(task);
 }
 
-/* The worker is done. The task goes on in the next turn at the latest. */
+/* The worker is done. The task continues in the next turn at the latest. */
 static void worked(struct gb_job *job)
 {
     struct gb_task *task = GB_CONTAINER(job, struct gb_task, job);

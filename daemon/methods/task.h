@@ -1,7 +1,7 @@
 /*
  * A task is a request that takes longer than the loop has time for, and is done in parts. If its
  * text is long, a thread, the *worker*, checks and decodes it before its handler runs. If its
- * layout is long, the worker reads and writes that. If it looks at many things, it goes on in
+ * layout is long, the worker reads and writes that. If it has many items, it continues in
  * slices, a turn after another.
  *
  * Between two parts of a task the loop serves other requests. So a pointer that was looked up in
@@ -54,7 +54,7 @@ struct gb_task {
 int gb_task_read(struct gb_session *session, const char *line, size_t length);
 /* Goes on with tasks that are ready: with one at least, and then until that time of uv_hrtime(). */
 void gb_tasks_run(struct gb_server *server, uint64_t until);
-/* Has the task go on in the next turn. */
+/* Has the task continue in the next turn. */
 void gb_task_ready(struct gb_task *task);
 /* The session ends: frees its tasks, or has them freed when the worker is done with them. */
 void gb_tasks_end_session(struct gb_session *session);

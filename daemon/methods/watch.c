@@ -19,7 +19,7 @@ static const char *kind_name(unsigned kind)
 struct gb_news {
     struct gb_link of_all;
     uint64_t seq;
-    uint64_t last_of; /* sessions that were told of this, and of nothing newer */
+    uint64_t last_of; /* sessions that were sent this, and nothing newer */
     unsigned kind;
     uid_t uid;
     gid_t gid;
@@ -35,11 +35,11 @@ struct gb_watch {
     uint64_t id, after; /* after: it is sent no event up to that one */
     unsigned kinds;     /* bits by kind */
     bool placements;    /* events have placements, too */
-    /* Until it is synced, it has been told of existing names up to and including `cursor`. Later
-       names bring it no events before that: it will be told of them as existing. */
+    /* Until it is synced, it has been sent existing names up to and including `cursor`. Later
+       names bring it no events before that: it will be sent them as existing. */
     bool synced;
-    size_t withdrawn;     /* place in the walk of gb_state_withdrawn() */
-    size_t cursor_length; /* 0: it has been told of none yet */
+    size_t withdrawn;     /* place in the walk of gb_state_next_withdrawn() */
+    size_t cursor_length; /* 0: it has been sent none yet */
     char cursor[GB_LIMIT(name_bytes)];
     size_t prefix_length;
     char prefix[];
@@ -69,8 +69,8 @@ static struct gb_news *add_news(struct gb_server *server, size_t room)
     return news;
 }
 
-/* Notes up to which news the session was told (NULL: it has no more watches), and frees what all
-   were told of. */
+/* Notes up to which news the session was sent (NULL: it has no more watches), and frees those that
+   all were sent. */
 static void set_told(struct gb_session *session, struct gb_news *news)
 {
     struct gb_watches *watches = &session->server->watches;
@@ -113,7 +113,7 @@ static void unlist(struct gb_session *session)
         gb_list_remove(&user->watching);
 }
 
-/* With its first watch: it need not be told of what has happened. False: no memory. */
+/* With its first watch: it needs no earlier news. False: no memory. */
 static bool begin_watching(struct gb_session *session)
 {
     struct gb_watches *watches = &session->server->watches;
@@ -151,7 +151,7 @@ void gb_watches_end_session(struct gb_session *session)
         watch_free(watch);
 }
 
-/* Ends the sessions that were told of no event after that one. */
+/* Ends the sessions that were sent no event after that one. */
 static void end_late(struct gb_server *server, uint64_t seq, const char *why)
 {
     GB_LIST_EACH(&server->sessions, struct gb_session, session, of_server) {
@@ -164,7 +164,7 @@ static void end_late(struct gb_server *server, uint64_t seq, const char *why)
 
 /* ---- telling ---- */
 
-/* Whether the watch has been told of the name, in the order of the index of names. */
+/* Whether the watch has been sent the name, in the order of the index of names. */
 static bool has_sent_name(const struct gb_watch *watch, const char *name, size_t name_length)
 {
     size_t length = watch->cursor_length < name_length ? watch->cursor_length : name_length;
@@ -214,7 +214,7 @@ static size_t write_text(struct gb_writer *writer, const struct gb_object *objec
     return placements;
 }
 
-static void tell_watch(struct gb_watch *watch, const struct gb_news *news)
+static void notify_watch(struct gb_watch *watch, const struct gb_news *news)
 {
     struct gb_writer *writer = begin_event(watch, news->kind, news->seq);
 
@@ -231,7 +231,7 @@ static bool has_unread(const struct gb_session *session)
 }
 
 /* Tells the session's watches. One whose peer does not read is listed again when it does. */
-static void tell_session(struct gb_session *session, uint64_t until)
+static void notify_session(struct gb_session *session, uint64_t until)
 {
     const struct gb_link *end = &session->server->watches.news;
 
@@ -245,7 +245,7 @@ static void tell_session(struct gb_session *session, uint64_t until)
                 wants_name(watch, news->kind, news->text, news->name_length) &&
                 has_sent_name(watch, news->text, news->name_length) &&
                 gb_session_may_read_of(session, news->uid, news->gid, news->mode))
-                tell_watch(watch, news);
+                notify_watch(watch, news);
         }
         set_told(session, news);
     } while (session->watching.told->of_all.next != end && !has_unread(session) &&
@@ -257,7 +257,7 @@ static void tell_session(struct gb_session *session, uint64_t until)
 void gb_watches_send_news(struct gb_served *user, uint64_t until)
 {
     do
-        tell_session(GB_CONTAINER(user->untold.next, struct gb_session, watching.of_user), until);
+        notify_session(GB_CONTAINER(user->untold.next, struct gb_session, watching.of_user), until);
     while (!gb_list_empty(&user->untold) && uv_hrtime() < until);
 }
 
@@ -317,7 +317,7 @@ static bool may_tell(const struct gb_session *session, uint64_t until)
 
 /* Tells of objects that ended with an earlier daemon, so that the client does not take them for
    existing ones. False: there are more. */
-static bool tell_withdrawn(struct gb_watch *watch, uint64_t until)
+static bool report_withdrawn(struct gb_watch *watch, uint64_t until)
 {
     struct gb_session *session = watch->session;
     const struct gb_withdrawn *withdrawn;
@@ -325,7 +325,7 @@ static bool tell_withdrawn(struct gb_watch *watch, uint64_t until)
     while (may_tell(session, until)) {
         struct gb_writer *writer;
 
-        withdrawn = gb_state_withdrawn(&session->server->state, &watch->withdrawn);
+        withdrawn = gb_state_next_withdrawn(&session->server->state, &watch->withdrawn);
         if (!withdrawn)
             return true;
         if (!wants_name(watch, GB_EVENT_WITHDRAWN, withdrawn->name, withdrawn->name_length) ||
@@ -339,7 +339,7 @@ static bool tell_withdrawn(struct gb_watch *watch, uint64_t until)
     return false;
 }
 
-static void tell_of(struct gb_watch *watch, const struct gb_object *object)
+static void report_object(struct gb_watch *watch, const struct gb_object *object)
 {
     struct gb_server *server = watch->session->server;
     struct gb_writer *text = gb_shared_writer_acquire(&server->watches.text);
@@ -354,7 +354,7 @@ static void tell_of(struct gb_watch *watch, const struct gb_object *object)
 
 /* Tells a new watch of existing objects, as `sealed`, then of withdrawn ones, and at last
    `synced`. */
-static void tell_existing(struct gb_watch *watch, uint64_t until)
+static void report_existing(struct gb_watch *watch, uint64_t until)
 {
     struct gb_session *session = watch->session;
     struct gb_names *names = &session->server->registry.names;
@@ -374,9 +374,9 @@ static void tell_existing(struct gb_watch *watch, uint64_t until)
         memcpy(watch->cursor, object->name, object->name_length);
         if (wants_name(watch, GB_EVENT_SEALED, object->name, object->name_length) &&
             gb_session_may_read(session, object))
-            tell_of(watch, object);
+            report_object(watch, object);
     }
-    if (!tell_withdrawn(watch, until))
+    if (!report_withdrawn(watch, until))
         return;
     watch->synced = true;
     session->watching.unsynced--;
@@ -384,7 +384,7 @@ static void tell_existing(struct gb_watch *watch, uint64_t until)
         end_event(watch, begin_event(watch, SYNCED, session->server->seq));
 }
 
-/* A watch is told of existing objects only while it knows all news: so both are in order. */
+/* A watch is sent existing objects only while it has all news: so both are in order. */
 void gb_watches_pump(struct gb_session *session)
 {
     uint64_t until;
@@ -398,7 +398,7 @@ void gb_watches_pump(struct gb_session *session)
     until = uv_hrtime() + session->server->turns.slice_ns / 2;
     GB_LIST_EACH(&session->watching.watches, struct gb_watch, watch, of_session) {
         if (!watch->synced && session->watching.seq == session->server->seq)
-            tell_existing(watch, until);
+            report_existing(watch, until);
     }
     session->busy |= session->watching.unsynced > 0;
 }

@@ -40,9 +40,9 @@ static void count(struct gb_registry *registry, const struct gb_lease *lease, in
     holder->bytes[lease->object->storage->device->index] += one > 0 ? bytes : -bytes;
     if (holder->user)
         holder->user->has[GB_QUOTA_LEASES] += more;
-    if (holder->keeps) {
-        lease->object->kept_count += more;
-        registry->kept_count += more;
+    if (holder->is_grace) {
+        lease->object->grace_count += more;
+        registry->grace_count += more;
     }
 }
 
@@ -191,7 +191,7 @@ void gb_lease_used(struct gb_registry *registry, struct gb_lease *lease)
 /* The lease with a slot that gives way to one of `user`: the oldest one of the user who has most of
    the object's slots, if these are two more than the user has, since one more would only change
    places. NULL: none does. */
-static struct gb_lease *gives_way(struct gb_object *object, struct gb_user *user)
+static struct gb_lease *find_slot_to_free(struct gb_object *object, struct gb_user *user)
 {
     struct gb_user *most = user;
     struct gb_lease *oldest = NULL;
@@ -271,7 +271,7 @@ void gb_lease_slot(struct gb_registry *registry, struct gb_lease *lease, uint64_
 
     if (!holder->page || !object->current || has_slot(object, holder))
         return;
-    if (object->slots == GB_OBJECT_SLOTS && !(other = gives_way(object, holder->user)))
+    if (object->slots == GB_OBJECT_SLOTS && !(other = find_slot_to_free(object, holder->user)))
         return;
     lease->slot = gb_page_fill_slot(holder->page, lease->id);
     if (!lease->slot)
@@ -413,7 +413,7 @@ bool gb_users_unpark(struct gb_registry *registry, struct gb_device *device,
     const struct gb_link *past = &registry->store->users.past;
     unsigned looked = 0;
 
-    if (registry->kept_count > 0)
+    if (registry->grace_count > 0)
         return false; /* in the grace period what was there stays */
     GB_LIST_EACH(past, const struct gb_user, user, of_past) {
         if (gb_user_excess(user, device) == 0)

@@ -31,12 +31,12 @@ struct gb_part;
 struct gb_holder {
     struct gb_link leases;
     struct gb_user *user; /* is charged for them; referenced by the owner; NULL: nobody is */
-    uint64_t session;     /* whose it is, for those who look on; 0: nobody's */
+    uint64_t session;     /* its holder's session, for lists; 0: none */
     pid_t pid;            /* its process, and when that was started; 0: it writes nothing live */
     uint64_t started;     /* (base/process.h) */
     const char *client;   /* the name that it gave; the owner's; NULL: none */
     bool orphan;          /* its session has ended: orphan_writer.h */
-    bool keeps; /* the grace period: its leases are left out of the counts that clients see */
+    bool is_grace;        /* the grace period: clients see counts without its leases */
     uint64_t count, writes, idle, parked; /* all leases; of them for writing; idle; parked */
     uint64_t bytes[GB_DEVICES];           /* of its leases' objects, by the device's index */
     struct gb_page *page;                 /* owned; NULL: it caches no leases */
@@ -72,9 +72,9 @@ struct gb_live_lease {
     uint64_t started, session;
     uid_t uid;
     bool write, exclusive;
-    bool joined;            /* it takes part */
-    unsigned reader, since; /* as struct gb_part has them; of a writer no reader */
-    uint64_t page;          /* of a reader: by which the manager keeps its page */
+    bool joined;                  /* it takes part */
+    unsigned reader, join_number; /* as struct gb_part has them; of a writer no reader */
+    uint64_t page;                /* of a reader: by which the manager keeps its page */
 };
 
 /* The state that a write lease carries until the seal. */

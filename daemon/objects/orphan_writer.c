@@ -71,7 +71,7 @@ static void unref_process(struct gb_writer_process *process)
     free(process);
 }
 
-/* Has the registry's `exits` tell of the end of the process: once for each call, and at once if it
+/* Has the registry's `exits` report the end of the process: once for each call, and at once if it
    has ended. */
 static int await(struct gb_writer_process *process, int operation)
 {

@@ -1,8 +1,8 @@
 /*
  * Writers of live memory (registry.h), and readers that take part in a stream (stream.h), which may
- * outlive their connections. A process whose connection has ended may go on writing: it may be
+ * outlive their connections. A process whose connection has ended may still write: it may be
  * stopped, or have closed nothing but the socket; and what it has launched on a GPU runs until the
- * driver has let go of the process. A reader may go on holding frames. So when a session ends, its
+ * driver has let go of the process. A reader may still hold frames. So when a session ends, its
  * leases for writing live memory, and those that take part in a stream, go to an *orphan writer*,
  * and end when the process has exited. The orphan writer is made before the first of them, so that
  * nothing can fail when the session ends.

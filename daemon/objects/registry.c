@@ -142,13 +142,13 @@ static void end_hold(struct gb_storage *storage)
 
 uint64_t gb_registry_lease_count(const struct gb_registry *registry)
 {
-    return registry->leases.count - registry->kept_count - registry->idle_count -
+    return registry->leases.count - registry->grace_count - registry->idle_count -
            registry->parked_count;
 }
 
 uint64_t gb_object_lease_count(const struct gb_object *object)
 {
-    return object->lease_count - object->kept_count - object->idle_count - object->parked_count;
+    return object->lease_count - object->grace_count - object->idle_count - object->parked_count;
 }
 
 /* `count`: the storage's leases or pins. */
@@ -295,7 +295,7 @@ static bool enter_index(struct gb_registry *registry, struct gb_object *object)
     return true;
 }
 
-static void tell_unnamed(struct gb_registry *registry, struct gb_object *object)
+static void notify_unnamed(struct gb_registry *registry, struct gb_object *object)
 {
     if (registry->on_unnamed)
         registry->on_unnamed(registry->on_unnamed_arg, object->storage);
@@ -319,14 +319,14 @@ void gb_object_end_writer(struct gb_registry *registry, struct gb_object *object
     gb_list_remove(of_writing);
     object->live.writers--;
     gb_storage_changed(object->storage);
-    tell_unnamed(registry, object);
+    notify_unnamed(registry, object);
 }
 
 static void leave_index(struct gb_registry *registry, struct gb_object *object)
 {
     gb_names_remove(&registry->names, &object->index);
     object->current = false;
-    tell_unnamed(registry, object);
+    notify_unnamed(registry, object);
     registry->private_names -= !(object->mode & 4);
 }
 
@@ -402,7 +402,7 @@ static void join_held(struct gb_registry *registry, struct gb_object *object)
 static void lose_name(struct gb_registry *registry, struct gb_object *object, bool later)
 {
     object->named = false;
-    tell_unnamed(registry, object);
+    notify_unnamed(registry, object);
     end_charge(object);
     gb_deadlines_remove(&registry->deadlines, &object->deadline);
     gb_object_pin(object, false);

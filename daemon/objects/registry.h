@@ -65,9 +65,9 @@ struct gb_object {
     struct gb_link of_storage;
     struct gb_storage *storage;
     struct gb_link leases;
-    uint64_t lease_count, kept_count; /* all leases; those of the grace period */
-    uint64_t idle_count, slots;       /* of all: idle ones; those with a slot in a page */
-    uint64_t parked_count;            /* of all: parked ones */
+    uint64_t lease_count, grace_count; /* all leases; those of the grace period */
+    uint64_t idle_count, slots;        /* of all: idle ones; those with a slot in a page */
+    uint64_t parked_count;             /* of all: parked ones */
     struct gb_live live;
     uint64_t version; /* 0 while unsealed */
     uint64_t line;    /* the first version that the name has had since it was last nobody's */
@@ -111,7 +111,7 @@ struct gb_registry {
     struct gb_store *store;
     struct gb_names names;
     struct gb_hash_table leases;
-    uint64_t kept_count;           /* of leases: those of the grace period */
+    uint64_t grace_count;          /* of leases: those of the grace period */
     uint64_t idle_count;           /* of leases: idle ones (lease.h) … */
     uint64_t parked_count;         /* … and parked ones */
     struct gb_deadlines deadlines; /* of objects with a time to live */
@@ -160,7 +160,8 @@ struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, 
 /* Frees an object that never got its name and has no lease. */
 void gb_object_discard(struct gb_registry *registry, struct gb_object *object);
 
-/* Charges its owner with a layout of `bytes` while the object is written; 0: it is written no more.
+/* Charges its owner with a layout of `bytes` while the object is written; 0: it is no longer
+   written.
  */
 void gb_object_charge_unsealed(struct gb_object *object, size_t bytes);
 
@@ -250,7 +251,7 @@ void gb_object_hold(struct gb_object *object, uint64_t now_ms);
    was the last. */
 enum gb_lease_use { GB_LEASE_USED, GB_LEASE_IDLE, GB_LEASE_PARKED };
 void gb_object_drop(struct gb_registry *registry, struct gb_object *object, enum gb_lease_use use);
-/* Tells those who want to know what happened to the object. */
+/* Reports the event to on_event. */
 void gb_registry_announce(struct gb_registry *registry, enum gb_event event,
                           struct gb_object *object);
 /* A lease of the object that was in use is parked. */

@@ -94,7 +94,7 @@ unsigned gb_stream_readers(const struct gb_stream *stream)
     return count;
 }
 
-/* Until somebody has written, a stream is there for its readers alone. */
+/* Until the first writer joins, the stream exists for its readers alone. */
 static void end_unused(struct gb_object *object)
 {
     struct gb_stream *stream = object->live.stream;
@@ -159,10 +159,10 @@ static void begin_writer(struct gb_stream *stream, struct gb_lease *lease, void 
     stream->front_page = *page;
     stream->writer = lease;
     lease->part->reader = -1;
-    lease->part->since = stream->roster->writer + 1;
+    lease->part->join_number = stream->roster->writer + 1;
     gb_storage_changed(lease->object->storage);
     end_page(store_of(lease->object), former_front, &former);
-    stream->roster->writer = lease->part->since;
+    stream->roster->writer = lease->part->join_number;
     wake(stream, &stream->roster->writer);
 }
 
@@ -235,7 +235,7 @@ static int take_part(struct gb_lease *lease, unsigned slots, unsigned hold, unsi
     stream->roster->hold[reader] = (uint8_t)hold;
     stream->roster->lag[reader] = (uint8_t)lag;
     stream->roster->active |= UINT64_C(1) << reader;
-    lease->part->since = ++stream->roster->epoch; /* the writer asks for the reader's page */
+    lease->part->join_number = ++stream->roster->epoch; /* the writer asks for the reader's page */
     gb_storage_changed(lease->object->storage);
     return 0;
 }
@@ -256,7 +256,7 @@ int gb_stream_join(struct gb_lease *lease, unsigned slots, unsigned hold, unsign
     return r;
 }
 
-/* ---- those who look on ---- */
+/* ---- figures for lists and statistics ---- */
 
 /* How many frames the last writer has published. */
 static uint64_t frames_of(const struct gb_stream *stream)
@@ -307,8 +307,8 @@ void gb_stream_write_part(struct gb_writer *writer, const struct gb_lease *lease
     gb_write_char(writer, '}');
 }
 
-/* Consumers' streams of work may wait for frames whose producer will not get to them. They go on,
-   and consumers find that the frame never was complete. */
+/* Consumers' streams of work may wait for frames whose producer will not get to them. They
+   continue, and consumers find that the frame never was complete. */
 static void end_waits(struct gb_stream_front *front)
 {
     for (unsigned i = 0; i < GB_STREAM_SLOTS; i++) {
@@ -411,7 +411,7 @@ int gb_stream_restore_part(struct gb_lease *lease, const struct gb_live_lease *f
         end_page(store_of(lease->object), NULL, &page);
         return GPUBUF_E_NO_MEMORY;
     }
-    lease->part->since = former->since;
+    lease->part->join_number = former->join_number;
     if (former->write) {
         lease->part->reader = -1;
         stream->writer = lease;
@@ -430,12 +430,12 @@ void gb_stream_restored(struct gb_object *object)
         return;
     for (unsigned i = 0; i < GB_STREAM_READERS; i++)
         active |= (uint64_t)(stream->readers[i] != NULL) << i;
-    /* At once, since a writer that goes on looks at it. */
+    /* At once, since a writer that survived reads it. */
     stream->roster->active = active;
     if (stream->front && !stream->writer) {
         end_writer(stream);
     } else if (stream->writer) { /* the daemon may have ended after its record, before this */
-        stream->roster->writer = stream->writer->part->since;
+        stream->roster->writer = stream->writer->part->join_number;
         wake(stream, &stream->roster->writer);
     }
     end_unused(object);

@@ -4,7 +4,7 @@
  * joins. It ends with its object, or with its last reader if nobody has written. The daemon reads
  * no page of others, except to show it. Only the loop calls these.
  *
- * A stream outlives the daemon, since those that take part go on meanwhile: what a reader holds
+ * A stream outlives the daemon, since its members continue meanwhile: what a reader holds
  * must be kept from the writer. The service manager keeps each page, and the record of the object
  * says whose it is. A successor has the same pages, and each that took part takes part until its
  * process has ended, or is back and leaves (orphan_writer.h).
@@ -28,7 +28,7 @@ struct gb_part {
     struct gb_charge charge;    /* of its holder's user */
     struct gb_stream_page page; /* a reader's; a writer's is the stream's `front_page` */
     int reader;                 /* its number; -1: it is the writer */
-    uint32_t since;             /* a reader: the roster's epoch then; a writer: its number */
+    uint32_t join_number;       /* a reader: the roster's epoch then; a writer: its number */
 };
 
 struct gb_stream {
@@ -43,7 +43,7 @@ struct gb_stream {
 
 /* The lease joins the stream of its object, whose first axis has that many slots: one for writing
    as the writer. A reader may hold `hold` slots, and `lag` newest frames are kept for it.
-   GPUBUF_E_BUSY: somebody else writes, or no slots are left; GPUBUF_E_LIMIT: of readers or
+   GPUBUF_E_BUSY: there is another writer, or no slots are left; GPUBUF_E_LIMIT: of readers or
    descriptors; GPUBUF_E_STALE: it is torn; GPUBUF_E_DEVICE, GPUBUF_E_NO_MEMORY. */
 int gb_stream_join(struct gb_lease *lease, unsigned slots, unsigned hold, unsigned lag,
                    struct gb_error *error);

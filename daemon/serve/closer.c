@@ -142,7 +142,7 @@ static bool put_in_queue(struct gb_foreign *foreign, int fd)
     return true;
 }
 
-static int take_from_queue(struct gb_foreign *foreign)
+static int receive_queued(struct gb_foreign *foreign)
 {
     int fd = foreign->fds[foreign->first++];
 
@@ -177,7 +177,7 @@ static void hand_out(struct gb_closer *closer)
 
         gb_list_remove(&foreign->of_closer);
         closer->hands[hand].foreign = foreign;
-        closer->hands[hand].fd = take_from_queue(foreign);
+        closer->hands[hand].fd = receive_queued(foreign);
         fcntl(closer->hands[hand].fd, F_SETFD, 0);
         closer->busy++;
         foreign->in_hand = true;
@@ -467,8 +467,8 @@ void gb_closer_stop(struct gb_closer *closer)
     }
 }
 
-/* Has the sweeper end the closers and itself. If a closer is stuck, it goes on instead, and cleans
-   up after the daemon. */
+/* Has the sweeper end the closers and itself. If a closer is stuck, the sweeper continues instead,
+   and cleans up after the daemon. */
 static void end_sweeper(struct gb_closer *closer)
 {
     const struct timespec moment = {.tv_nsec = 100000};

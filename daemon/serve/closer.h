@@ -13,11 +13,11 @@
  *
  * Of each user, one descriptor is being closed at a time, and one ended connection; the rest waits
  * in the user's queues and counts as held_fds. A user whose closes are stuck uses up one closer and
- * his own limit; then the daemon receives no more descriptors of his. Connections have a queue of
- * their own since they do not get stuck: descriptors in their socket's queue are dropped, not
- * flushed.
+ * his own limit; then the daemon stops receiving descriptors from that user. Connections have a
+ * queue of their own since they do not get stuck: descriptors in their socket's queue are dropped,
+ * not flushed.
  *
- * The loop's thread owns it all. Knows sockets and users, and nothing of sessions.
+ * The loop's thread owns it all. Knows sockets and users, not sessions.
  */
 #ifndef GB_CLOSER_H
 #define GB_CLOSER_H
@@ -40,7 +40,7 @@ int gb_closer_start(struct gb_closer *closer, uv_loop_t *loop);
 /* Names a lock of the daemon's (-1: none) that the sweeper releases if the daemon is killed. */
 void gb_closer_unlocks(struct gb_closer *closer, int lock_fd);
 /* Names a socket on which only the daemon listens. The sweeper shuts it down if the daemon is
-   killed: else it might stay open, and clients would connect to it in vain. */
+   killed: else it might stay open, and clients would connect to it and get no answer. */
 void gb_closer_shuts(struct gb_closer *closer, int listener_fd);
 
 /* Takes over a descriptor that a client has sent, and charges `user` (NULL: nobody) until it is

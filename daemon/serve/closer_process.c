@@ -77,7 +77,7 @@ static void report(int reports_fd, enum gb_report_kind kind, unsigned hand, int 
 }
 
 /* A timer whose signal interrupts close(). The wait of a lingering socket can be interrupted; the
-   kernel then goes on in the background. */
+   kernel then continues in the background. */
 static void set_tick(bool on)
 {
     struct itimerval every = {{0, on ? TICK_US : 0}, {0, on ? TICK_US : 0}};

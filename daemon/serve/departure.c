@@ -112,7 +112,7 @@ void gb_session_landed(struct gb_flight *flight)
     free_session(session);
 }
 
-/* Its process may go on writing what it writes. */
+/* Its process may still write. */
 static void leave_orphan(struct gb_session *session)
 {
     if (!session->orphan)

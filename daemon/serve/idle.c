@@ -10,7 +10,7 @@ static void end_alone(struct gb_timer *timer)
 {
     struct gb_server *server = GB_CONTAINER(timer, struct gb_server, alone);
 
-    gb_log(GB_LOG_INFO, "stopping: nobody has been connected for the time of --idle-exit",
+    gb_log(GB_LOG_INFO, "stopping: no client connected for the time of --idle-exit",
            GB_LOG_NUMBER("idle_ms", server->config->idle_exit_ms),
            GB_LOG_NUMBER("objects", server->registry.objects));
     server->handles.stopped_by = SIGINT; /* for good: no new daemon takes the objects over */

@@ -29,7 +29,7 @@ struct gb_loads {
     unsigned count; /* with a prefix */
 };
 
-/* A session provides the prefix from now on, or no more. */
+/* A session provides the prefix from now on, or no longer. */
 void gb_loads_begin(struct gb_loads *loads, const char *prefix, size_t length);
 void gb_loads_end(struct gb_loads *loads, const char *prefix, size_t length);
 

@@ -161,7 +161,7 @@ void gb_loop_flush(struct gb_server *server, size_t most, uint64_t slice_ns)
 
 /* Whether the user's watches are far behind. It gets no more of its requests served then, which may
    be why they are. */
-static bool tells_late(const struct gb_server *server, const struct gb_served *user)
+static bool is_watch_behind(const struct gb_server *server, const struct gb_served *user)
 {
     const struct gb_session *first =
         GB_LIST_FIRST(&user->untold, struct gb_session, watching.of_user);
@@ -174,7 +174,7 @@ static void serve_next(struct gb_server *server, struct gb_link *list)
     struct gb_session *session = GB_CONTAINER(list->next, struct gb_session, ready);
 
     gb_list_remove(&session->ready);
-    if (!tells_late(server, gb_served(session->user))) {
+    if (!is_watch_behind(server, gb_served(session->user))) {
         gb_session_serve(session);
         return;
     }
@@ -189,7 +189,7 @@ static void serve_next(struct gb_server *server, struct gb_link *list)
 static void serve_busy(struct gb_server *server)
 {
     struct gb_served *user = GB_CONTAINER(server->turns.busy.next, struct gb_served, turn);
-    bool late = tells_late(server, user);
+    bool late = is_watch_behind(server, user);
     bool drains = gb_list_empty(&user->busy) || (user->drains && !gb_list_empty(&user->draining));
     struct gb_link *list = drains ? &user->draining : &user->busy, *next = NULL;
 
@@ -238,7 +238,7 @@ static void serve(struct gb_server *server)
     withdraw_lost(server);
     if (server->flights.check_at != UINT64_MAX)
         gb_flights_check(&server->flights, gb_now_ms());
-    gb_state_tend(&server->state, gb_state_due(&server->state) == UINT64_MAX ? 0 : gb_now_ms());
+    gb_state_run_due(&server->state, gb_state_due(&server->state) == UINT64_MAX ? 0 : gb_now_ms());
     gb_sessions_release_output(server);
     /* A waiting request that is served may publish a name that another waits for, and a session
        that is ended frees room. Nothing else would wake the loop for those that wait. */
@@ -329,7 +329,7 @@ static void on_signal(uv_signal_t *handle, int signum)
     struct gb_server *server = handle->data;
 
     if (signum == SIGHUP && !gb_state_is_kept(&server->state)) {
-        gb_log(GB_LOG_WARNING, "not handed over",
+        gb_log(GB_LOG_WARNING, "handover refused",
                GB_LOG_TEXT("why", "no service manager keeps what a new daemon would need"));
         return;
     }

@@ -3,10 +3,10 @@
  *
  * One turn: libuv polls; the callbacks only note which sessions have something to read or room to
  * write; then, before the loop polls again, serve() receives from each once and answers. A session
- * that sends more than can be served in a slice of time goes on in later turns, behind the others.
- * After receiving from a session, and before serving it, serve() ends all sessions that have hung
- * up meanwhile. So no request is served while a lease is held by a session whose peer had hung up
- * before the request was sent (docs/PROTOCOL-SPACE.md, promise 1).
+ * that sends more than can be served in a slice of time continues in later turns, behind the
+ * others. After receiving from a session, and before serving it, serve() ends all sessions that
+ * have hung up meanwhile. So no request is served while a lease is held by a session whose peer had
+ * hung up before the request was sent (docs/PROTOCOL-SPACE.md, promise 1).
  */
 #ifndef GB_LOOP_H
 #define GB_LOOP_H

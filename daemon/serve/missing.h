@@ -57,7 +57,7 @@ struct gb_missings {
    stay where it is. GPUBUF_E_NO_MEMORY. */
 int gb_missing_await(struct gb_missings *missings, struct gb_awaited *awaited, const char *name,
                      size_t length);
-/* The request waits for the name no more. */
+/* The request no longer waits for the name. */
 void gb_missing_leave(struct gb_missings *missings, struct gb_awaited *awaited);
 
 /* The name has got an object, which the session of `by` has made (NULL: no session). */

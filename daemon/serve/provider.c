@@ -74,7 +74,7 @@ static struct gb_user_share *share_new(struct gb_provider *provider, struct gb_u
 }
 
 /* The share takes a turn again, if it has a name that may be asked for. */
-static void take_turns(struct gb_user_share *share)
+static void queue_share(struct gb_user_share *share)
 {
     if (share->provider && !gb_list_linked(&share->turn) && !gb_list_empty(&share->queued) &&
         share->asked < share->provider->all->limits->user_wanted)
@@ -108,12 +108,12 @@ static bool join_share(struct gb_provider *provider, struct gb_user *user,
     missing->share = share;
     share->count++;
     gb_list_append(&share->queued, &missing->turn);
-    take_turns(share);
+    queue_share(share);
     return true;
 }
 
 /* Nothing more is asked for by way of the share. Names of its queue leave it one by one. */
-static void give_up_share(struct gb_user_share *share, struct gb_link *to_ask)
+static void detach_share(struct gb_user_share *share, struct gb_link *to_ask)
 {
     gb_list_move(&share->queued, to_ask);
     gb_list_remove(&share->turn);
@@ -165,7 +165,7 @@ static void unask(struct gb_missing *missing)
     missing->provider->asked_count--;
     missing->provider = NULL;
     missing->share->asked--;
-    take_turns(missing->share);
+    queue_share(missing->share);
     leave_share(missing);
 }
 
@@ -196,7 +196,7 @@ void gb_provider_pump(struct gb_provider *provider)
             send_wanted(provider, missing, by);
         else
             gb_list_append(&provider->all->to_ask, &missing->turn);
-        take_turns(share);
+        queue_share(share);
         if (!by)
             leave_share(missing);
     }
@@ -369,7 +369,7 @@ static void ask_others(struct gb_provider *provider, const struct gb_prefix *pre
         unask(missing);
     }
     GB_LIST_EACH(&provider->shares, struct gb_user_share, share, of_provider)
-        give_up_share(share, to_ask);
+        detach_share(share, to_ask);
 }
 
 void gb_provider_end_prefix(struct gb_provider *provider, const char *text, size_t length)

@@ -23,7 +23,7 @@ struct gb_served {
     /* Its busy sessions, its draining ones, and its place among users. */
     struct gb_link busy, draining, turn;
     bool drains; /* its next turn is a draining session's */
-    /* Its sessions with watches: those that were told of all news, and the others, which are told
+    /* Its sessions with watches: those that were sent all news, and the others, which are sent them
        in its turn. And its place among users with watches. */
     struct gb_link told, untold, watching;
     /* Its requests to be tried again: struct gb_wait. And its place among users with such. */

@@ -87,7 +87,7 @@ struct gb_turns {
 /* Events, and the watches that are to be told. */
 struct gb_watches {
     struct gb_link users; /* struct gb_served that have sessions with watches */
-    struct gb_link news;  /* struct gb_news, the oldest first: what some session was told of last,
+    struct gb_link news;  /* struct gb_news, the oldest first: the last that some session was sent,
                              and all that is newer */
     struct gb_shared_writer text; /* of an event */
     uint64_t bytes;               /* of the news */

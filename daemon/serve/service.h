@@ -18,7 +18,7 @@ struct gb_session;
 struct gb_task;
 struct gb_wait;
 
-/* A request on its way in: it has just come, or it goes on, since it waited or is a task. */
+/* A request on its way in: it is new, or it continues after waiting or as a task. */
 struct gb_entry {
     struct gb_session *session;
     const char *line; /* of one that has come */
@@ -31,7 +31,7 @@ struct gb_entry {
 enum gb_outcome {
     GB_DONE = 0,    /* it was answered, if it has an answer */
     GB_WAITS = 1,   /* it was put aside */
-    GB_GOES_ON = 2, /* it is a task, and goes on in a later turn */
+    GB_GOES_ON = 2, /* it is a task, and continues in a later turn */
 };
 
 struct gb_service {
@@ -39,7 +39,7 @@ struct gb_service {
     const char *(*name)(size_t i);
     /* The name of a method's parameter; NULL: it has fewer. */
     const char *(*param)(size_t i, size_t param);
-    /* Serves a request, or goes on with it, and frees its wait or task when it is done. An enum
+    /* Serves a request, or continues it, and frees its wait or task when it is done. An enum
        gb_outcome; negative: the connection must be closed (descriptors out of step, no memory). */
     int (*serve)(const struct gb_entry *entry);
     /* Checks and decodes a message; any thread. */

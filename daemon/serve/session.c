@@ -49,7 +49,7 @@ static void on_poll(uv_poll_t *handle, int status, int events)
 
     if (status < 0) {
         /* The peer has hung up without reading everything; its input must still be served. After an
-           error libuv polls no more, so nothing else would tell. */
+           error libuv stops polling, so nothing else would notice. */
         note_hung_up(session);
         session->poll_events = 0;
     } else if (gb_list_linked(&session->ready)) {
@@ -365,11 +365,11 @@ void gb_session_answer(struct gb_session *session, struct gb_writer *message, co
 void gb_session_delay_output(struct gb_session *session)
 {
     struct gb_server *server = session->server;
-    uint64_t notice = gb_state_untold(&server->state);
+    uint64_t notice = gb_state_unsent_notice(&server->state);
 
-    if (notice == 0 || gb_state_has_told(&server->state, notice) || gb_session_has_ended(session))
+    if (notice == 0 || gb_state_has_sent(&server->state, notice) || gb_session_has_ended(session))
         return;
-    session->untold_notice = notice;
+    session->unsent_notice = notice;
     gb_list_remove(&session->untold);
     gb_list_append(&server->turns.untold, &session->untold);
 }
@@ -380,7 +380,7 @@ void gb_sessions_release_output(struct gb_server *server)
         struct gb_session *session =
             GB_CONTAINER(server->turns.untold.next, struct gb_session, untold);
 
-        if (!gb_state_has_told(&server->state, session->untold_notice))
+        if (!gb_state_has_sent(&server->state, session->unsent_notice))
             return;
         gb_list_remove(&session->untold);
         note_dirty(session);
@@ -408,7 +408,7 @@ static enum gb_session_input next_input(struct gb_session *session)
     return session->busy && gb_frame_has_line(&session->conn.in) ? GB_INPUT_KEPT : GB_INPUT_WANTED;
 }
 
-static bool may_go_on(const struct gb_session *session)
+static bool may_continue(const struct gb_session *session)
 {
     return !gb_session_has_ended(session) && !session->end_reason &&
            session->input == GB_INPUT_WANTED;
@@ -424,7 +424,7 @@ void gb_session_serve_lines(struct gb_session *session, uint64_t until)
     session->input = GB_INPUT_WANTED;
     session->busy = false;
     session->server->metrics.begun_ns = uv_hrtime();
-    while (may_go_on(session) && (r = gb_frame_next(&session->conn.in, &line, &length)) > 0) {
+    while (may_continue(session) && (r = gb_frame_next(&session->conn.in, &line, &length)) > 0) {
         gb_timer_cancel(&session->server->timers, &session->half_line); /* this line is whole */
         int served = session->server->service->serve(
             &(struct gb_entry){.session = session, .line = line, .length = length});
@@ -460,7 +460,7 @@ static bool keeps_to_limits(struct gb_session *session)
     if (!limit)
         return true;
     gb_metrics_limit(&session->server->metrics, limit);
-    gb_session_end(session, "its user's sessions send too much that is not whole");
+    gb_session_end(session, "its user's sessions have too many incomplete messages");
     return false;
 }
 

@@ -72,7 +72,7 @@ enum gb_session_input {
 struct gb_session_watches {
     struct gb_link watches, of_user; /* of_user: in the `told` or the `untold` of its user, or in
                                         neither: gb_session_stalls() */
-    struct gb_news *told;            /* the last news that its watches were told of */
+    struct gb_news *told;            /* the last news that its watches were sent */
     uint64_t seq;                    /* of these; the number of an event */
     uint64_t count, unsynced;        /* watches */
 };
@@ -83,7 +83,7 @@ struct gb_session {
     struct gb_link ready;   /* in the server's `ready`, its user's `busy` or `draining` */
     struct gb_link leaving; /* while leases and mappings are left to be ended */
     struct gb_link untold;  /* while its output waits for the service manager */
-    uint64_t untold_notice; /* the notice that the manager must have got first */
+    uint64_t unsent_notice; /* the notice that the manager must have got first */
     uint64_t id;
     uv_poll_t poll;
     int poll_events; /* that are polled for now */
@@ -122,7 +122,7 @@ static inline bool gb_session_has_ended(const struct gb_session *session)
     return session->state >= GB_SESSION_LEAVING;
 }
 
-/* Whether its watches are told no more until its peer reads. */
+/* Whether its watches are sent nothing until its peer reads. */
 static inline bool gb_session_stalls(const struct gb_session *session)
 {
     return session->watching.told && !gb_list_linked(&session->watching.of_user);

@@ -172,7 +172,7 @@ static void drop_held(struct gb_wait *wait)
     wait->held_count = 0;
 }
 
-/* Ends all of a wait but its names: it is tried no more. */
+/* Ends all of a wait but its names: it is not tried again. */
 static void stop(struct gb_wait *wait)
 {
     struct gb_server *server = wait->session->server;

@@ -114,7 +114,7 @@ struct gb_queue *gb_waits_queue(struct gb_server *server, const struct gb_device
    it any more. Or a writer of live content has ended: wakes the first request that waits to write
    it; the next is woken when that has been answered. */
 void gb_waits_wake(struct gb_server *server, struct gb_storage *storage);
-/* Tries requests that were woken, and goes on with the rounds of devices: one request of each at
+/* Tries requests that were woken, and continues the rounds of devices: one request of each at
    least, and then until that time of uv_hrtime(). */
 void gb_waits_run(struct gb_server *server, uint64_t until);
 /* Whether a request could be tried now. */

@@ -141,7 +141,7 @@ static bool reads(const struct gb_provider *provider)
     return gb_conn_output_bytes(&session_of(provider)->conn) <= GB_SESSION_SEND_BYTES;
 }
 
-static void tell_provider(struct gb_provider *provider, const struct gb_writer *message)
+static void notify_provider(struct gb_provider *provider, const struct gb_writer *message)
 {
     gb_session_send(session_of(provider), message, NULL, 0);
 }
@@ -219,7 +219,7 @@ static void on_outage_over(void *arg)
 
     if (!gb_state_is_kept(&server->state))
         return;
-    gb_log(GB_LOG_WARNING, "tier back: handing over");
+    gb_log(GB_LOG_WARNING, "tier usable again: handing over");
     server->handles.stopped_by = SIGHUP;
     uv_stop(server->loop);
 }
@@ -253,7 +253,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     server->missings.providers.notices = &server->notices;
     server->missings.providers.is_there = is_there;
     server->missings.providers.reads = reads;
-    server->missings.providers.tell = tell_provider;
+    server->missings.providers.tell = notify_provider;
     gb_writer_init(&server->notices.writer, GB_LIMIT(line_bytes));
     gb_writer_init(&server->watches.text.writer, GB_LIMIT(line_bytes));
     gb_store_init(&server->store);
@@ -299,10 +299,10 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
 /* Listens on the socket that the service manager handed over, if it did; else on one of our own. */
 static int open_listener(struct gb_server *server, struct gb_error *error)
 {
-    int fd = server->notify ? gb_notify_take(server->notify, GB_NOTIFY_SOCKET) : -1;
+    int fd = server->notify ? gb_notify_acquire_fd(server->notify, GB_NOTIFY_SOCKET) : -1;
 
     if (fd < 0 && server->notify)
-        fd = gb_notify_take(server->notify, "listen");
+        fd = gb_notify_acquire_fd(server->notify, "listen");
     if (fd >= 0)
         return gb_listener_adopt(&server->listener, fd, server->config->socket, error);
     return gb_listener_open(&server->listener, server->config->socket, server->config->mode, error);
@@ -311,7 +311,7 @@ static int open_listener(struct gb_server *server, struct gb_error *error)
 /* After a crash the numbers of events leap, which tells clients that they have missed some, and
    those of sessions, by which a process that comes back names its former one. They begin at the
    time in microseconds, which is more than the events or sessions of any earlier daemon. */
-static void go_on_counting(struct gb_server *server)
+static void continue_counting(struct gb_server *server)
 {
     if (server->state.grace_until == 0)
         return;
@@ -385,11 +385,11 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
                            server->devices, server->device_count, server->config->grace_ms,
                            server->instance, gb_now_ms(), error);
     if (r == 0 && server->spill.tiers[GB_TIER_DISK].capacity > 0)
-        r = gb_state_clean_disk(&server->state, error);
+        r = gb_state_remove_stale_files(&server->state, error);
     /* No number is that of a session which left a writer. */
     gb_raise_to(&server->next_session, server->registry.last_session + 1);
     if (r == 0)
-        go_on_counting(server);
+        continue_counting(server);
     return r;
 }
 
@@ -405,7 +405,7 @@ static void say_tiers(const struct gb_server *server)
 
         host_is_used |= gb_spill_has(&server->spill, device, GB_TIER_HOST);
         if (!device->lanes[GB_OUT] && !server->config->drops)
-            gb_log(GB_LOG_INFO, "no tier", GB_LOG_TEXT("id", device->id),
+            gb_log(GB_LOG_INFO, "device without a tier", GB_LOG_TEXT("id", device->id),
                    GB_LOG_TEXT("why",
                                "what does not fit is refused with no_space; --tier gives it a "
                                "place, --evict drop has older objects dropped"));
@@ -482,7 +482,7 @@ bool gb_server_run(struct gb_server *server)
     uv_run(server->loop, UV_RUN_DEFAULT);
     for_good = server->handles.stopped_by == SIGINT;
     if (server->notify)
-        gb_notify_stopping(server->notify, for_good);
+        gb_notify_send_stopping(server->notify, for_good);
     resume = gb_state_is_kept(&server->state) && !for_good;
     GB_FAILPOINT(HAND_OVER_BEGIN);
     gb_state_hand_over(&server->state);

@@ -274,7 +274,7 @@ static bool is_needless(const struct gb_copy *copy, const struct gb_storage *wan
     if (storage->out || storage->in)
         return false;
     if (is_last(copy))
-        return demand && !demand->keeps && storage->recent.holds == 0 && storage != wanting;
+        return demand && !demand->may_not_drop && storage->recent.holds == 0 && storage != wanting;
     if ((storage->resident && storage->recent.holds > 0) || is_later(storage, wanting))
         return true;
     if (!storage->resident && !wanting->resident)
@@ -492,7 +492,7 @@ static int leave_next(struct gb_spill *spill, struct gb_demand *demand, uint64_t
         return recall(spill, storage, bytes);
     if (storage->copies[GB_TIER_HOST] || storage->copies[GB_TIER_DISK])
         return gb_spill_vacate(spill, storage) ? GB_LEFT : GB_STAYS;
-    if (demand->keeps)
+    if (demand->may_not_drop)
         return GB_STAYS;
     gb_spill_drop(spill, storage);
     return GB_LEFT;

@@ -50,7 +50,7 @@ struct gb_demand {
     uint64_t since_ms; /* when it began to wait; UINT64_MAX: it does not wait yet */
     struct gb_queue *queue;         /* the device's */
     const struct gb_queued *queued; /* its place in the order of arrival; NULL: it has none yet */
-    bool keeps;                     /* nothing may be dropped for it: room will come by itself */
+    bool may_not_drop;              /* nothing may be dropped for it: room will come by itself */
     bool last;                      /* it must not be put aside again for the daemon's own work */
     unsigned *left; /* storages that left for the request in this try, also for other demands */
 

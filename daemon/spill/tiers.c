@@ -145,7 +145,7 @@ void gb_spill_check_outage(struct gb_spill *spill)
     if (!outage->lasts || outage->checking || gb_now_ms() < outage->check_at)
         return;
     if (outage->check_at == 0)
-        gb_log(GB_LOG_ERROR, "tier out of order: it is served without",
+        gb_log(GB_LOG_ERROR, "tier out of order: serving without it",
                GB_LOG_TEXT("tier", gb_tier_name(GB_TIER_DISK)),
                GB_LOG_TEXT("why", spill->faults[GB_TIER_DISK].message));
     outage->checking = true;

@@ -108,7 +108,7 @@ uint64_t gb_making_count(const struct gb_store *store, const struct gb_user *use
     return count;
 }
 
-static void tell_failure(struct gb_making_job *job)
+static void describe_failure(struct gb_making_job *job)
 {
     if (gb_device_cuda_lost(job->error.cuda))
         job->key.device->lost = true;
@@ -150,7 +150,7 @@ static void made(struct gb_job *base)
         job->result = gb_fail_memory(&job->error);
     }
     if (job->result < 0) {
-        tell_failure(job);
+        describe_failure(job);
     } else if (job->unwanted) {
         gb_segment_retire(job->store, segment);
     } else if (job->waiting) {
@@ -317,7 +317,7 @@ static void adopted(struct gb_job *base)
     gb_device_changed(job->key.device); /* so that the request is tried again */
     job->finished = true;
     if (job->result < 0) {
-        tell_failure(job);
+        describe_failure(job);
         job_free(job);
     } else if (!job->waiting) {
         drop_adopted(job);

@@ -120,7 +120,7 @@ failed:
     return NULL;
 }
 
-static void give_back(struct gb_job *job)
+static void destroy_memory(struct gb_job *job)
 {
     struct gb_segment *segment = GB_CONTAINER(job, struct gb_segment, job);
 
@@ -128,7 +128,7 @@ static void give_back(struct gb_job *job)
     GB_FAILPOINT(SEGMENT_DESTROYED);
 }
 
-static void given_back(struct gb_job *job)
+static void end_segment(struct gb_job *job)
 {
     struct gb_segment *segment = GB_CONTAINER(job, struct gb_segment, job);
     struct gb_device *device = segment->device;
@@ -165,7 +165,7 @@ static void segment_destroy(struct gb_store *store, struct gb_segment *segment)
         gb_domain_release(&store->domains, domain);
     }
     segment_become(segment, GB_MEMORY_FREEING);
-    segment->job = (struct gb_job){.work = give_back, .done = given_back};
+    segment->job = (struct gb_job){.work = destroy_memory, .done = end_segment};
     gb_mover_submit(segment->device->mover, &segment->job);
 }
 

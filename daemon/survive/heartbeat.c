@@ -35,7 +35,7 @@ static struct gb_device *hanging_device(const struct gb_heartbeat *heartbeat, ui
     return NULL;
 }
 
-static void tell_status(struct gb_heartbeat *heartbeat)
+static void send_status(struct gb_heartbeat *heartbeat)
 {
     uint64_t objects = 0, used = 0, capacity = 0;
     char status[sizeof(heartbeat->status)];
@@ -50,7 +50,7 @@ static void tell_status(struct gb_heartbeat *heartbeat)
              objects, *heartbeat->session_count, used >> 20, capacity >> 20);
     if (strcmp(status, heartbeat->status) == 0 || heartbeat->notify->queue)
         return;
-    if (gb_notify_status(heartbeat->notify, "%s", status) == 0)
+    if (gb_notify_send_status(heartbeat->notify, "%s", status) == 0)
         memcpy(heartbeat->status, status, sizeof(status));
 }
 
@@ -68,10 +68,10 @@ static void on_beat(uv_timer_t *timer)
         return;
     }
     if (heartbeat->hanging)
-        gb_log(GB_LOG_WARNING, "driver is back");
+        gb_log(GB_LOG_WARNING, "driver responds again");
     heartbeat->hanging = false;
-    gb_notify_watchdog(heartbeat->notify);
-    tell_status(heartbeat);
+    gb_notify_send_watchdog(heartbeat->notify);
+    send_status(heartbeat);
 }
 
 static void on_channel(uv_poll_t *poll, int status, int events)
@@ -82,7 +82,7 @@ static void on_channel(uv_poll_t *poll, int status, int events)
         return;
     uv_poll_stop(poll);
     uv_timer_stop(&heartbeat->timer);
-    gb_log(GB_LOG_ERROR, "supervisor gone: nobody starts another daemon after this one",
+    gb_log(GB_LOG_ERROR, "supervisor ended: no daemon will be started after this one",
            GB_LOG_NUMBER("pid", getpid()));
     gb_state_abandon(heartbeat->state, "its supervisor has ended");
     gb_listener_take_over(heartbeat->listener);
@@ -103,14 +103,14 @@ void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_notify *notify
 {
     uint64_t interval = notify->watchdog_ms / 3; /* one beat may be lost */
 
-    gb_notify_drop(notify); /* descriptors that nothing was restored from */
+    gb_notify_close_unused(notify); /* descriptors that nothing was restored from */
     GB_FAILPOINT(DROP_DONE);
     heartbeat->notify = notify;
     uv_timer_init(loop, &heartbeat->timer);
     heartbeat->timer.data = heartbeat;
-    (void)gb_notify_status(notify, "listening on %s", socket);
-    gb_notify_ready(notify);
-    if (!gb_notify_settle(notify, READY_WAIT_MS)) /* nobody is served yet */
+    (void)gb_notify_send_status(notify, "listening on %s", socket);
+    gb_notify_send_ready(notify);
+    if (!gb_notify_wait_sent(notify, READY_WAIT_MS)) /* nobody is served yet */
         gb_log(GB_LOG_WARNING, "service manager not reached",
                GB_LOG_TEXT("why", strerror(notify->error)));
     GB_FAILPOINT(READY_DONE);

@@ -4,7 +4,7 @@
  * driver hangs: a job of a mover hangs if it makes no progress for longer than the loop itself may
  * be silent.
  *
- * When its supervisor ends the daemon goes on. It logs that nothing outlives it any more, and takes
+ * When its supervisor ends the daemon continues. It logs that nothing will outlive it, and takes
  * the socket over. The loop's thread.
  */
 #ifndef GB_HEARTBEAT_H

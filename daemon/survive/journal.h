@@ -1,5 +1,5 @@
 /*
- * The journal: all that a daemon must know to go on where its predecessor died, as checksummed
+ * The journal: all that a daemon needs to continue where its predecessor died, as checksummed
  * records in a memfd that the service manager keeps. This is the format of the file; state.c has
  * the meaning of the records.
  *
@@ -14,13 +14,13 @@
  * taken for one. A record is appended by one write, and then the header by another. So what follows
  * the end that the header has is whole, or the incomplete end that a kill leaves, which is dropped.
  *
- * A damaged record costs itself: reading goes on at the next whole one, which has the subject of
- * the lost one; or the header has it. The reader must know it, since an earlier record of the same
- * subject may say of memory what is not so any more. If several neighbours were lost their subjects
- * are not known, and the reader must believe no earlier record of a storage. By the end that the
- * header has it is noticed that a journal was cut. The damage stays in the journal, so that the
- * next reader finds it, too. (replay.h checks the content of records.) No damage to records has a
- * number given twice, since the header has those that are next.
+ * Only the damaged record is lost: reading continues at the next whole one, which has the subject
+ * of the lost one; or the header has it. The reader must know it, since an earlier record of the
+ * same subject may be out of date about memory. If several neighbours were lost their subjects are
+ * not known, and the reader must ignore all earlier records of storages. By the end that the header
+ * has it is noticed that a journal was cut. The damage stays in the journal, so that the next
+ * reader finds it, too. (replay.h checks the content of records.) No damage to records has a number
+ * given twice, since the header has those that are next.
  *
  * A journal only grows. When it has become large, the state is written to a new one with the next
  * generation, which takes its place once the manager keeps it. If several are handed over the one

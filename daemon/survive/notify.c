@@ -149,7 +149,7 @@ static int open_socket(struct gb_notify *notify, struct gb_error *error)
     const char *path = getenv("NOTIFY_SOCKET");
     size_t length = path ? strlen(path) : 0;
 
-    notify->socket = gb_notify_take(notify, GB_NOTIFY_CHANNEL);
+    notify->socket = gb_notify_acquire_fd(notify, GB_NOTIFY_CHANNEL);
     if (length == 0 || notify->socket >= 0)
         return 0;
     if (*path != '/' && *path != '@')
@@ -336,7 +336,7 @@ uint64_t gb_notify_due(const struct gb_notify *notify)
     return notify->queue || notify->beat ? notify->try_at : UINT64_MAX;
 }
 
-bool gb_notify_settle(struct gb_notify *notify, uint64_t timeout_ms)
+bool gb_notify_wait_sent(struct gb_notify *notify, uint64_t timeout_ms)
 {
     struct timespec pause = {.tv_nsec = 1000000};
     uint64_t until = gb_now_ms() + timeout_ms;
@@ -355,17 +355,17 @@ bool gb_notify_has_sent(const struct gb_notify *notify, uint64_t number)
     return !notify->queue || notify->queue->number > number;
 }
 
-int gb_notify_ready(struct gb_notify *notify)
+int gb_notify_send_ready(struct gb_notify *notify)
 {
     return send_or_queue(notify, "READY=1", -1);
 }
 
-int gb_notify_stopping(struct gb_notify *notify, bool for_good)
+int gb_notify_send_stopping(struct gb_notify *notify, bool for_good)
 {
     return send_or_queue(notify, for_good ? "STOPPING=1\nX_FOR_GOOD=1" : "STOPPING=1", -1);
 }
 
-int gb_notify_watchdog(struct gb_notify *notify)
+int gb_notify_send_watchdog(struct gb_notify *notify)
 {
     notify->beat = notify->socket >= 0;
     gb_notify_flush(notify);
@@ -384,7 +384,7 @@ void gb_notify_extend(struct gb_notify *notify)
     (void)send_message(notify, "EXTEND_TIMEOUT_USEC=60000000", -1);
 }
 
-int gb_notify_status(struct gb_notify *notify, const char *format, ...)
+int gb_notify_send_status(struct gb_notify *notify, const char *format, ...)
 {
     char text[MESSAGE_BYTES] = "STATUS=";
     size_t length = strlen(text);
@@ -414,7 +414,7 @@ static void store_text(char text[MESSAGE_BYTES], const char *name)
     snprintf(text, MESSAGE_BYTES, "FDSTORE=1\nFDNAME=%s\nFDPOLL=0", name);
 }
 
-int gb_notify_store(struct gb_notify *notify, const char *name, int fd)
+int gb_notify_store_fd(struct gb_notify *notify, const char *name, int fd)
 {
     char text[MESSAGE_BYTES];
     int r;
@@ -447,7 +447,7 @@ static bool strike_out(struct gb_notify *notify, const char *text)
     return true;
 }
 
-int gb_notify_unstore(struct gb_notify *notify, const char *name)
+int gb_notify_unstore_fd(struct gb_notify *notify, const char *name)
 {
     char text[MESSAGE_BYTES];
     int r;

@@ -1,11 +1,11 @@
 /*
  * The protocol of a service manager, systemd or our supervisor (sd_notify(3), sd_listen_fds(3)),
  * without systemd's library: tells the manager how the daemon is, has it keep descriptors for a
- * successor, and takes those that it handed over. Knows sockets and the environment, and nothing of
- * the rest of the daemon. Without a manager everything works and nothing is sent.
+ * successor, and takes those that it handed over. Knows sockets and the environment, not the rest
+ * of the daemon. Without a manager everything works and nothing is sent.
  *
  * A notice that the manager's socket does not take now is queued, and sent later, in order. Only
- * gb_notify_settle() waits. Not thread-safe: the loop's thread owns it.
+ * gb_notify_wait_sent() waits. Not thread-safe: the loop's thread owns it.
  */
 #ifndef GB_NOTIFY_H
 #define GB_NOTIFY_H
@@ -69,44 +69,44 @@ void gb_notify_end(struct gb_notify *notify);
 
 /* Takes the first descriptor of that name, which is the caller's from then on; -1 if there is none
    (left). */
-int gb_notify_take(struct gb_notify *notify, const char *name);
+int gb_notify_acquire_fd(struct gb_notify *notify, const char *name);
 /* Takes fds[i]; -1 if it was taken. */
-int gb_notify_take_at(struct gb_notify *notify, unsigned i);
+int gb_notify_acquire_fd_at(struct gb_notify *notify, unsigned i);
 /* Closes the descriptors that nobody took, and has the manager forget their names, so that they are
    not handed over again and again; a name stays if another descriptor of that name was taken. */
-void gb_notify_drop(struct gb_notify *notify);
+void gb_notify_close_unused(struct gb_notify *notify);
 
 /*
  * Each of these sends a notice or queues it: 0, also if there is no manager; GPUBUF_E_NO_MEMORY;
  * GPUBUF_E_SYSTEM, the descriptor is none. A notice that was sent reaches the manager even if we
  * die now.
  */
-int gb_notify_ready(struct gb_notify *notify);
+int gb_notify_send_ready(struct gb_notify *notify);
 /* `for_good`: a supervisor starts no successor, and ends; systemd does as the unit says. */
-int gb_notify_stopping(struct gb_notify *notify, bool for_good);
+int gb_notify_send_stopping(struct gb_notify *notify, bool for_good);
 /* A sign of life passes those that are queued. */
-int gb_notify_watchdog(struct gb_notify *notify);
-/* To be called at each step of long work before gb_notify_ready(): now and then has the manager
-   wait a minute more. */
+int gb_notify_send_watchdog(struct gb_notify *notify);
+/* To be called at each step of long work before gb_notify_send_ready(): now and then has the
+   manager wait a minute more. */
 void gb_notify_extend(struct gb_notify *notify);
 /* A line for people; cut at its first line break, and after some 500 bytes. */
-int gb_notify_status(struct gb_notify *notify, const char *format, ...)
+int gb_notify_send_status(struct gb_notify *notify, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Has the manager keep a duplicate of `fd` for a successor, until gb_notify_unstore(), even if it
-   polls as hung up. Several may have the same name. GPUBUF_E_INVALID if the name is empty, too
+/* Has the manager keep a duplicate of `fd` for a successor, until gb_notify_unstore_fd(), even if
+   it polls as hung up. Several may have the same name. GPUBUF_E_INVALID if the name is empty, too
    long, or has a colon or a character that is no printable ASCII. `fd` must stay open until the
    notice is sent, or the name is unstored. Keep names short: all of them
    together are one environment variable for the successor, which the kernel limits to 128 KiB. */
-int gb_notify_store(struct gb_notify *notify, const char *name, int fd);
+int gb_notify_store_fd(struct gb_notify *notify, const char *name, int fd);
 /* Has the manager forget the descriptors of that name; or strikes a notice out that is queued. */
-int gb_notify_unstore(struct gb_notify *notify, const char *name);
+int gb_notify_unstore_fd(struct gb_notify *notify, const char *name);
 
 /* Sends what is queued, as far as the socket takes it. To be called at gb_notify_due() (UINT64_MAX:
    nothing is queued). */
 void gb_notify_flush(struct gb_notify *notify);
 uint64_t gb_notify_due(const struct gb_notify *notify);
 /* Waits until nothing is queued. False if that takes longer. */
-bool gb_notify_settle(struct gb_notify *notify, uint64_t timeout_ms);
+bool gb_notify_wait_sent(struct gb_notify *notify, uint64_t timeout_ms);
 /* Whether the notices up to that number were sent. */
 bool gb_notify_has_sent(const struct gb_notify *notify, uint64_t number);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-int gb_notify_take_at(struct gb_notify *notify, unsigned i)
+int gb_notify_acquire_fd_at(struct gb_notify *notify, unsigned i)
 {
     int fd = notify->fds[i].fd;
 
@@ -13,11 +13,11 @@ int gb_notify_take_at(struct gb_notify *notify, unsigned i)
     return fd;
 }
 
-int gb_notify_take(struct gb_notify *notify, const char *name)
+int gb_notify_acquire_fd(struct gb_notify *notify, const char *name)
 {
     for (unsigned i = 0; i < notify->fd_count; i++)
         if (notify->fds[i].fd >= 0 && strcmp(notify->fds[i].name, name) == 0)
-            return gb_notify_take_at(notify, i);
+            return gb_notify_acquire_fd_at(notify, i);
     return -1;
 }
 
@@ -29,7 +29,7 @@ static bool is_taken(const struct gb_notify *notify, const char *name)
     return false;
 }
 
-void gb_notify_drop(struct gb_notify *notify)
+void gb_notify_close_unused(struct gb_notify *notify)
 {
     for (unsigned i = 0; i < notify->fd_count; i++) {
         const char *name = notify->fds[i].name;
@@ -38,7 +38,7 @@ void gb_notify_drop(struct gb_notify *notify)
             continue;
         close(notify->fds[i].fd);
         if (!is_taken(notify, name))
-            gb_notify_unstore(notify, name);
+            gb_notify_unstore_fd(notify, name);
         notify->fds[i].fd = -1;
     }
 }

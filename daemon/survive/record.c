@@ -68,7 +68,7 @@ static void put_lease(struct gb_writer *writer, const struct gb_lease *lease)
     put_u8(writer, lease->exclusive);
     put_u8(writer, part != NULL);
     put_u8(writer, reads ? (unsigned)part->reader : 0);
-    put_u64(writer, part ? part->since : 0);
+    put_u64(writer, part ? part->join_number : 0);
     put_u64(writer, reads ? part->page.id : 0);
 }
 

@@ -10,9 +10,9 @@
 
 enum gb_state_record {
     GB_RECORD_SEGMENT = 2,
-    GB_RECORD_SEGMENT_GONE = 3,
+    GB_RECORD_SEGMENT_FREED = 3,
     GB_RECORD_STORAGE = 4, /* with its objects; replaces the storage's earlier record */
-    GB_RECORD_STORAGE_GONE = 5,
+    GB_RECORD_STORAGE_FREED = 5,
     /* As STORAGE, of a storage that ends with the daemon: its named objects, without layouts. */
     GB_RECORD_FLEETING = 6,
 };

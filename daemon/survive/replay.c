@@ -33,7 +33,7 @@ struct cursor {
     bool failed; /* it ended too early, or a value was out of range: later reads give 0 */
 };
 
-static const unsigned char *take_bytes(struct cursor *cursor, uint64_t length)
+static const unsigned char *read_bytes(struct cursor *cursor, uint64_t length)
 {
     const unsigned char *at = cursor->at;
 
@@ -47,9 +47,9 @@ static const unsigned char *take_bytes(struct cursor *cursor, uint64_t length)
 }
 
 /* A number of `octets` octets, which is at most `max`. */
-static uint64_t take_number(struct cursor *cursor, unsigned octets, uint64_t max)
+static uint64_t read_number(struct cursor *cursor, unsigned octets, uint64_t max)
 {
-    const unsigned char *bytes = take_bytes(cursor, octets);
+    const unsigned char *bytes = read_bytes(cursor, octets);
     uint64_t value = 0;
 
     for (unsigned i = octets; bytes && i > 0; i--)
@@ -60,41 +60,41 @@ static uint64_t take_number(struct cursor *cursor, unsigned octets, uint64_t max
     return 0;
 }
 
-static bool take_bool(struct cursor *cursor)
+static bool read_bool(struct cursor *cursor)
 {
-    return take_number(cursor, 1, 1);
+    return read_number(cursor, 1, 1);
 }
 
-static uint64_t take_integer(struct cursor *cursor)
+static uint64_t read_integer(struct cursor *cursor)
 {
-    return take_number(cursor, 8, GB_LIMIT(integer));
+    return read_number(cursor, 8, GB_LIMIT(integer));
 }
 
 /* A number that can be counted up once more. */
-static uint64_t take_ordinal(struct cursor *cursor)
+static uint64_t read_ordinal(struct cursor *cursor)
 {
-    return take_number(cursor, 8, (uint64_t)GB_LIMIT(integer) - 1);
+    return read_number(cursor, 8, (uint64_t)GB_LIMIT(integer) - 1);
 }
 
-static uint32_t take_id(struct cursor *cursor)
+static uint32_t read_id(struct cursor *cursor)
 {
-    return (uint32_t)take_number(cursor, 8, UINT32_MAX - 1);
+    return (uint32_t)read_number(cursor, 8, UINT32_MAX - 1);
 }
 
-static const char *take_text(struct cursor *cursor, size_t *length)
+static const char *read_text(struct cursor *cursor, size_t *length)
 {
-    uint64_t said = take_number(cursor, 8, SIZE_MAX / 2);
-    const unsigned char *text = take_bytes(cursor, said);
+    uint64_t said = read_number(cursor, 8, SIZE_MAX / 2);
+    const unsigned char *text = read_bytes(cursor, said);
 
     *length = text ? (size_t)said : 0;
     return (const char *)text;
 }
 
 /* NULL if no device of that id is served any more. */
-static struct gb_device *take_device(struct cursor *cursor, const struct gb_replay *replay)
+static struct gb_device *read_device(struct cursor *cursor, const struct gb_replay *replay)
 {
     size_t length;
-    const char *id = take_text(cursor, &length);
+    const char *id = read_text(cursor, &length);
 
     for (unsigned i = 0; id && i < replay->device_count; i++)
         if (strlen(replay->devices[i]->id) == length &&
@@ -103,15 +103,15 @@ static struct gb_device *take_device(struct cursor *cursor, const struct gb_repl
     return NULL;
 }
 
-static struct gb_domain_key take_key(struct cursor *cursor, const struct gb_replay *replay)
+static struct gb_domain_key read_key(struct cursor *cursor, const struct gb_replay *replay)
 {
-    struct gb_domain_key key = {.device = take_device(cursor, replay)};
+    struct gb_domain_key key = {.device = read_device(cursor, replay)};
 
-    key.share = (enum gb_share)take_number(cursor, 1, GB_SHARE_IPC);
-    key.uid = take_id(cursor);
-    key.gid = take_id(cursor);
-    key.mode = (unsigned)take_number(cursor, 8, MODE_BITS);
-    key.live = take_bool(cursor);
+    key.share = (enum gb_share)read_number(cursor, 1, GB_SHARE_IPC);
+    key.uid = read_id(cursor);
+    key.gid = read_id(cursor);
+    key.mode = (unsigned)read_number(cursor, 8, MODE_BITS);
+    key.live = read_bool(cursor);
     return key;
 }
 
@@ -155,7 +155,7 @@ static int enter(struct gb_hash_table *table, struct gb_link *all,
     return gb_fail_memory(error);
 }
 
-/* ---- records that are not believed ---- */
+/* ---- records that are ignored ---- */
 
 /* Counts and logs one; with the object's name, if it can be read. */
 static void disbelieve(struct gb_replay *replay, const char *what, uint64_t number,
@@ -168,7 +168,7 @@ static void disbelieve(struct gb_replay *replay, const char *what, uint64_t numb
         name[object->name_length] = '\0';
     }
     replay->disbelieved++;
-    gb_log(GB_LOG_ERROR, "record not believed", GB_LOG_TEXT("of", what),
+    gb_log(GB_LOG_ERROR, "journal record ignored", GB_LOG_TEXT("of", what),
            GB_LOG_NUMBER("number", number), GB_LOG_TEXT("name", name), GB_LOG_TEXT("why", why));
 }
 
@@ -191,8 +191,8 @@ static void pass_number(struct gb_replay *replay, const struct gb_journal_record
 
 /*
  * Notes that a record, or more than one, was lost. An earlier record of the same storage is not
- * believed, since the memory may have become another's. If it is not known what was lost all
- * storages may have changed, and only what is recorded later is believed.
+ * used, since the memory may have become another's. If it is not known what was lost all
+ * storages may have changed, and only later records count.
  */
 static void note_lost(struct gb_replay *replay, const struct gb_journal_record *record)
 {
@@ -222,13 +222,13 @@ static int read_record(const struct gb_journal_record *record, void *arg, struct
     case GB_RECORD_SEGMENT: /* it never changes: an earlier one is as good as one that was lost */
         return record->data ? enter(&replay->segment_records, &replay->segment_list, record, error)
                             : 0;
-    case GB_RECORD_SEGMENT_GONE:
+    case GB_RECORD_SEGMENT_FREED:
         drop(&replay->segment_records, find(&replay->segment_records, record->number));
         return 0;
     case GB_RECORD_STORAGE:
     case GB_RECORD_FLEETING:
         return enter(&replay->storage_records, &replay->records, record, error);
-    case GB_RECORD_STORAGE_GONE:
+    case GB_RECORD_STORAGE_FREED:
         drop(&replay->storage_records, find(&replay->storage_records, record->number));
         return 0;
     default:
@@ -246,11 +246,11 @@ static bool read_segment(struct gb_replay *replay, struct gb_replayed_segment *s
     struct cursor cursor = {record->bytes, record->length, false};
 
     segment->id = record->number;
-    segment->bytes = take_integer(&cursor);
-    segment->kind = (enum gb_segment_kind)take_number(&cursor, 1, GB_SEGMENT_ADOPTED);
-    segment->handle = (enum gb_handle_kind)take_number(&cursor, 1, GB_HANDLE_CUDA_FD);
-    segment->uid = take_id(&cursor);
-    segment->key = take_key(&cursor, replay);
+    segment->bytes = read_integer(&cursor);
+    segment->kind = (enum gb_segment_kind)read_number(&cursor, 1, GB_SEGMENT_ADOPTED);
+    segment->handle = (enum gb_handle_kind)read_number(&cursor, 1, GB_HANDLE_CUDA_FD);
+    segment->uid = read_id(&cursor);
+    segment->key = read_key(&cursor, replay);
     return !cursor.failed && cursor.left == 0 && segment->bytes > 0 &&
            (segment->kind == GB_SEGMENT_ADOPTED || segment->bytes % GB_ARENA_GRANULE == 0);
 }
@@ -317,7 +317,7 @@ static int check_buffer(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
-static int take_first(struct gb_buffer *buffer, void *arg)
+static int set_first(struct gb_buffer *buffer, void *arg)
 {
     struct gb_replayed_object *object = arg;
 
@@ -353,7 +353,7 @@ static int check_layout(const struct gb_replayed_storage *storage,
     if (r < 0)
         return r;
     gb_layout_each(&layout, check_buffer, &ground);
-    gb_layout_each(&layout, take_first, object);
+    gb_layout_each(&layout, set_first, object);
     if (gb_text_count_places(text, length) != ground.buffers)
         return gb_fail_at(why, &path, "its layout is not in the form that a daemon writes");
     return ground.left ? gb_fail_at(why, &path, "a buffer lies outside its storage") : 0;
@@ -385,19 +385,19 @@ static int check_text(const struct gb_replayed_storage *storage, struct gb_repla
     return r < 0 && r != GPUBUF_E_NO_MEMORY ? GPUBUF_E_INVALID : r;
 }
 
-static struct gb_live_lease take_lease(struct cursor *cursor)
+static struct gb_live_lease read_lease(struct cursor *cursor)
 {
-    struct gb_live_lease lease = {.pid = (pid_t)take_number(cursor, 8, INT_MAX)};
+    struct gb_live_lease lease = {.pid = (pid_t)read_number(cursor, 8, INT_MAX)};
 
-    lease.started = take_number(cursor, 8, UINT64_MAX);
-    lease.session = take_integer(cursor);
-    lease.uid = take_id(cursor);
-    lease.write = take_bool(cursor);
-    lease.exclusive = take_bool(cursor);
-    lease.joined = take_bool(cursor);
-    lease.reader = (unsigned)take_number(cursor, 1, GB_STREAM_READERS - 1);
-    lease.since = (unsigned)take_number(cursor, 8, UINT32_MAX);
-    lease.page = take_ordinal(cursor);
+    lease.started = read_number(cursor, 8, UINT64_MAX);
+    lease.session = read_integer(cursor);
+    lease.uid = read_id(cursor);
+    lease.write = read_bool(cursor);
+    lease.exclusive = read_bool(cursor);
+    lease.joined = read_bool(cursor);
+    lease.reader = (unsigned)read_number(cursor, 1, GB_STREAM_READERS - 1);
+    lease.join_number = (unsigned)read_number(cursor, 8, UINT32_MAX);
+    lease.page = read_ordinal(cursor);
     return lease;
 }
 
@@ -405,28 +405,28 @@ struct gb_live_lease gb_replay_lease(const struct gb_replayed_object *object, ui
 {
     struct cursor cursor = {object->leases + i * LEASE_OCTETS, LEASE_OCTETS, false};
 
-    return take_lease(&cursor);
+    return read_lease(&cursor);
 }
 
 static void read_live(struct gb_replay *replay, struct gb_replayed_object *object,
                       struct cursor *cursor)
 {
-    object->generation = take_integer(cursor);
-    object->roster = take_ordinal(cursor);
-    object->front = take_ordinal(cursor);
-    object->torn = take_bool(cursor);
+    object->generation = read_integer(cursor);
+    object->roster = read_ordinal(cursor);
+    object->front = read_ordinal(cursor);
+    object->torn = read_bool(cursor);
     cursor->failed |= object->front && !object->roster;
-    object->lease_count = take_integer(cursor);
+    object->lease_count = read_integer(cursor);
     object->leases = cursor->at;
     /* The daemon may have died before the header had them. */
     gb_raise_to(&replay->next_segment, object->roster + 1);
     gb_raise_to(&replay->next_segment, object->front + 1);
     for (uint64_t i = 0; i < object->lease_count && !cursor->failed; i++) {
-        struct gb_live_lease lease = take_lease(cursor);
+        struct gb_live_lease lease = read_lease(cursor);
 
         /* Readers are recorded for their part in the stream alone. */
         cursor->failed |= lease.pid <= 0 || (!lease.write && (!lease.joined || lease.exclusive)) ||
-                          (lease.joined && (!object->roster || lease.since == 0));
+                          (lease.joined && (!object->roster || lease.join_number == 0));
         gb_raise_to(&replay->next_segment, lease.page + 1);
     }
 }
@@ -434,22 +434,22 @@ static void read_live(struct gb_replay *replay, struct gb_replayed_object *objec
 static void read_object(struct gb_replay *replay, struct gb_replayed_object *object,
                         struct cursor *cursor, bool live)
 {
-    object->version = take_ordinal(cursor);
-    object->line = take_ordinal(cursor);
-    object->named = take_bool(cursor);
-    object->pinned = take_bool(cursor);
-    object->evict = (enum gb_evict)take_number(cursor, 1, GB_EVICT_KEEP);
-    object->by_session = take_bool(cursor);
-    object->uid = take_id(cursor);
-    object->gid = take_id(cursor);
-    object->mode = (unsigned)take_number(cursor, 8, MODE_BITS);
-    object->bytes = take_integer(cursor);
-    object->created_ms = (int64_t)take_integer(cursor);
-    object->ttl_ms = (int64_t)take_integer(cursor);
-    object->expires_ms = (int64_t)take_number(cursor, 8, INT64_MAX / 2);
-    object->name = take_text(cursor, &object->name_length);
-    object->brief_length = (size_t)take_number(cursor, 8, GB_OBJECT_TEXT_MAX);
-    object->text = take_text(cursor, &object->text_length);
+    object->version = read_ordinal(cursor);
+    object->line = read_ordinal(cursor);
+    object->named = read_bool(cursor);
+    object->pinned = read_bool(cursor);
+    object->evict = (enum gb_evict)read_number(cursor, 1, GB_EVICT_KEEP);
+    object->by_session = read_bool(cursor);
+    object->uid = read_id(cursor);
+    object->gid = read_id(cursor);
+    object->mode = (unsigned)read_number(cursor, 8, MODE_BITS);
+    object->bytes = read_integer(cursor);
+    object->created_ms = (int64_t)read_integer(cursor);
+    object->ttl_ms = (int64_t)read_integer(cursor);
+    object->expires_ms = (int64_t)read_number(cursor, 8, INT64_MAX / 2);
+    object->name = read_text(cursor, &object->name_length);
+    object->brief_length = (size_t)read_number(cursor, 8, GB_OBJECT_TEXT_MAX);
+    object->text = read_text(cursor, &object->text_length);
     if (live)
         read_live(replay, object, cursor);
 }
@@ -472,7 +472,7 @@ static int check_object(const struct gb_replayed_storage *storage,
 static int read_objects(struct gb_replay *replay, struct gb_replayed_storage *storage,
                         struct cursor *cursor, struct gb_writer *writer, struct gb_error *why)
 {
-    uint64_t count = take_integer(cursor);
+    uint64_t count = read_integer(cursor);
 
     if (cursor->failed || (count == 0 && !storage->fleeting) ||
         count > cursor->left / OBJECT_OCTETS)
@@ -511,9 +511,9 @@ static bool read_placements(struct gb_replay *replay, struct gb_replayed_storage
         struct gb_replayed_placement *place = &storage->placements[i];
         const struct gb_replayed_segment *segment;
 
-        place->segment = take_integer(cursor);
-        place->offset = take_integer(cursor);
-        place->bytes = take_integer(cursor);
+        place->segment = read_integer(cursor);
+        place->offset = read_integer(cursor);
+        place->bytes = read_integer(cursor);
         segment = gb_replay_segment(replay, place->segment);
         if (cursor->failed)
             return false;
@@ -536,11 +536,11 @@ static bool read_copies(struct gb_replay *replay, struct gb_replayed_storage *st
     for (int i = 0; i < GB_TIERS; i++) {
         struct gb_replayed_copy *copy = &storage->copies[i];
 
-        copy->there = take_bool(cursor);
+        copy->there = read_bool(cursor);
         if (!copy->there)
             continue;
-        copy->bytes = take_integer(cursor);
-        copy->where = take_integer(cursor);
+        copy->bytes = read_integer(cursor);
+        copy->where = read_integer(cursor);
         if (cursor->failed || (copy->bytes == storage->size && copy->bytes > 0))
             continue;
         disbelieve(replay, "copy", storage->number, NULL, "it is not as large as its storage");
@@ -553,15 +553,15 @@ static bool read_copies(struct gb_replay *replay, struct gb_replayed_storage *st
 static int read_places(struct gb_replay *replay, struct gb_replayed_storage *storage,
                        struct cursor *cursor, struct gb_error *why)
 {
-    storage->uid = take_id(cursor);
-    storage->key = take_key(cursor, replay);
-    unsigned flags = (unsigned)take_number(cursor, 1, 3);
+    storage->uid = read_id(cursor);
+    storage->key = read_key(cursor, replay);
+    unsigned flags = (unsigned)read_number(cursor, 1, 3);
     storage->adopted = flags & 1;
     storage->key.own = flags & 2;
-    storage->resident = take_bool(cursor);
-    storage->charged = take_integer(cursor);
-    storage->size = take_integer(cursor);
-    storage->placement_count = (unsigned)take_number(cursor, 1, GB_LIMIT(fds));
+    storage->resident = read_bool(cursor);
+    storage->charged = read_integer(cursor);
+    storage->size = read_integer(cursor);
+    storage->placement_count = (unsigned)read_number(cursor, 1, GB_LIMIT(fds));
     storage->placements = calloc(storage->placement_count + 1u, sizeof(*storage->placements));
     if (!storage->placements)
         return GPUBUF_E_NO_MEMORY;
@@ -640,7 +640,7 @@ const void *gb_replay_record(const struct gb_replay *replay, uint64_t number, si
 
 /* ---- all of it ---- */
 
-static void take_numbers(struct gb_replay *replay, const struct gb_journal_numbers *next)
+static void read_numbers(struct gb_replay *replay, const struct gb_journal_numbers *next)
 {
     uint64_t most = GB_LIMIT(integer);
 
@@ -664,7 +664,7 @@ int gb_replay_read(struct gb_replay *replay, struct gb_journal *journal, int fd,
     *error = (struct gb_error){.code = 0};
     r = gb_journal_open(journal, fd, read_record, replay, error);
     if (r == 0) {
-        take_numbers(replay, &journal->next);
+        read_numbers(replay, &journal->next);
         r = read_segments(replay, error);
     }
     if (r == 0)

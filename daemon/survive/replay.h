@@ -1,7 +1,7 @@
 /*
  * Reads an earlier daemon's journal and checks it, before anything is restored from it: the last
  * record of each segment and of each storage with its objects. A record that no daemon can have
- * written is not believed, and has a line in the log. A disbelieved segment costs the objects in
+ * written is ignored, and logged. A disbelieved segment costs the objects in
  * it, a storage its objects, an object or a copy itself, and nothing else. restore.c finds out
  * whether the memory is there, and free.
  *

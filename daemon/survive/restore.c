@@ -2,7 +2,7 @@
  * Rebuilds the store and the registry from an earlier daemon's journal, which replay.h has read and
  * checked, and descriptors: segments get their descriptors, storages their places, objects their
  * names. An object is lost if its memory is not there (a descriptor or a device is missing, or
- * another object has its place) or its record is not believed; the log says so, and nothing else is
+ * another object has its place) or its record is ignored; the log says so, and nothing else is
  * lost by that. While memory or descriptors are out it cannot be told: then the start fails, what
  * is kept stays, and the manager starts the next daemon. Afterwards the journal has just what was
  * restored. So an object that was lost stays lost, and a successor that finds the same journal and
@@ -86,8 +86,8 @@ static int restore_segment(struct restoring *restoring, struct gb_replayed_segme
     int fd;
 
     gb_notify_extend(restoring->state->notify);
-    gb_state_segment_name(replayed->id, name);
-    fd = gb_notify_take(restoring->state->notify, name);
+    gb_state_segment_fd_name(replayed->id, name);
+    fd = gb_notify_acquire_fd(restoring->state->notify, name);
     if (replayed->wanted && fd >= 0)
         replayed->segment = make_segment(restoring->store, replayed, fd, &why);
     else if (fd >= 0)
@@ -102,7 +102,7 @@ static int restore_segment(struct restoring *restoring, struct gb_replayed_segme
         log_lost(replayed, "its device is not served any more");
     else if (replayed->wanted)
         log_lost(replayed, fd < 0 ? "its descriptor was not handed over" : why.message);
-    gb_state_segment_gone(restoring->state, replayed->id);
+    gb_state_record_segment_freed(restoring->state, replayed->id);
     return 0;
 }
 
@@ -172,7 +172,7 @@ static bool beats(const struct place *place, const struct place *other)
 }
 
 /* Sorts the places, and marks those that are beaten. */
-static void settle_places(struct place *places, size_t count)
+static void resolve_places(struct place *places, size_t count)
 {
     struct place *last = NULL;
 
@@ -196,8 +196,8 @@ static uint64_t end_of(uint64_t offset, uint64_t bytes)
 }
 
 /* 0; 1: it cannot be had; GPUBUF_E_NO_MEMORY. */
-static int take_place(struct restoring *restoring, const struct place *place,
-                      const struct place *before)
+static int reserve_place(struct restoring *restoring, const struct place *place,
+                         const struct place *before)
 {
     struct gb_replayed_placement *placement = place->placement;
     struct gb_replayed_segment *replayed =
@@ -214,8 +214,8 @@ static int take_place(struct restoring *restoring, const struct place *place,
         replayed->taken = true;
         return 0;
     }
-    return gb_arena_take(segment->domain->arena, segment->block, after, placement->offset,
-                         placement->bytes, &placement->range);
+    return gb_arena_alloc_at(segment->domain->arena, segment->block, after, placement->offset,
+                             placement->bytes, &placement->range);
 }
 
 static struct place place_of(const struct gb_replay *replay, struct gb_replayed_storage *storage,
@@ -232,7 +232,7 @@ static struct place place_of(const struct gb_replay *replay, struct gb_replayed_
 }
 
 /* Takes all places, in the order of their offsets, so that the arena finds each after the last. */
-static int take_places(struct restoring *restoring, struct gb_error *error)
+static int reserve_places(struct restoring *restoring, struct gb_error *error)
 {
     struct gb_replay *replay = &restoring->replay;
     size_t count = 0, room = 0;
@@ -251,9 +251,9 @@ static int take_places(struct restoring *restoring, struct gb_error *error)
         for (unsigned j = 0; !replayed->lost && j < replayed->placement_count; j++)
             places[count++] = place_of(replay, replayed, j);
     }
-    settle_places(places, count);
+    resolve_places(places, count);
     for (size_t i = 0; r >= 0 && i < count; i++) {
-        r = places[i].beaten ? 1 : take_place(restoring, &places[i], before);
+        r = places[i].beaten ? 1 : reserve_place(restoring, &places[i], before);
         if (r != 0)
             places[i].storage->lost = true;
         else if (places[i].placement->range)
@@ -285,7 +285,7 @@ static int restore_copy(struct restoring *restoring, struct gb_replayed_storage 
 static int restore_tier(struct restoring *restoring, struct gb_error *error)
 {
     struct gb_tier *tier = &restoring->state->spill->tiers[GB_TIER_HOST];
-    int fd = gb_notify_take(restoring->state->notify, GB_STATE_TIER_NAME);
+    int fd = gb_notify_acquire_fd(restoring->state->notify, GB_STATE_TIER_NAME);
     int r;
 
     if (fd < 0)
@@ -296,7 +296,7 @@ static int restore_tier(struct restoring *restoring, struct gb_error *error)
     if (gb_is_passing(r))
         return r;
     if (r < 0) /* the new memory gets the name */
-        gb_state_forget(restoring->state, GB_STATE_TIER_NAME);
+        gb_state_unstore_fd(restoring->state, GB_STATE_TIER_NAME);
     restoring->state->tier_restored = r == 0;
     return r == 0;
 }
@@ -328,7 +328,7 @@ static int restore_copies_in(struct restoring *restoring, enum gb_tier_kind kind
                                                          ? 1
                                                          : gb_tier_occupies(tier, copy->bytes))};
     }
-    settle_places(places, count);
+    resolve_places(places, count);
     for (size_t i = 0; r == 0 && i < count; i++) {
         if (places[i].beaten)
             continue;
@@ -515,22 +515,22 @@ static struct gb_object *make_object(struct restoring *restoring,
 }
 
 /* A page of a stream, as the manager has handed it over. */
-static struct gb_stream_page take_page(struct restoring *restoring, uint64_t id)
+static struct gb_stream_page acquire_page(struct restoring *restoring, uint64_t id)
 {
     struct gb_stream_page page = {id, -1};
     char name[24];
 
-    gb_state_segment_name(id, name);
+    gb_state_segment_fd_name(id, name);
     if (id)
-        page.fd = gb_notify_take(restoring->state->notify, name);
+        page.fd = gb_notify_acquire_fd(restoring->state->notify, name);
     return page;
 }
 
 static int restore_stream(struct restoring *restoring, const struct gb_replayed_object *replayed,
                           struct gb_object *object)
 {
-    const struct gb_stream_page roster = take_page(restoring, replayed->roster);
-    const struct gb_stream_page front = take_page(restoring, replayed->front);
+    const struct gb_stream_page roster = acquire_page(restoring, replayed->roster);
+    const struct gb_stream_page front = acquire_page(restoring, replayed->front);
 
     return replayed->roster ? gb_stream_restore(object, &roster, &front, replayed->torn) : 0;
 }
@@ -550,7 +550,7 @@ static int restore_leases(struct restoring *restoring, const struct gb_replayed_
                                      &lease);
         /* Pages of a torn stream stay with those that nobody takes, which the manager forgets. */
         if (lease && !(object->live.stream && object->live.stream->torn))
-            r = gb_stream_restore_part(lease, &former, take_page(restoring, former.page).fd);
+            r = gb_stream_restore_part(lease, &former, acquire_page(restoring, former.page).fd);
     }
     return r;
 }
@@ -634,8 +634,8 @@ static int hold_torn(struct restoring *restoring, struct gb_error *error)
 }
 
 /* The restored storage; NULL, and its objects are counted as lost, if its content is nowhere. */
-static struct gb_storage *take_storage(struct restoring *restoring,
-                                       struct gb_replayed_storage *replayed)
+static struct gb_storage *release_if_lost(struct restoring *restoring,
+                                          struct gb_replayed_storage *replayed)
 {
     struct gb_storage *storage = replayed->storage;
 
@@ -665,7 +665,7 @@ static int restore_objects(struct restoring *restoring, int r, struct gb_error *
     for (size_t i = 0; i < replay->storage_count; i++) {
         struct gb_replayed_storage *replayed = &replay->storages[i];
         struct gb_storage *storage =
-            replayed->fleeting || r < 0 ? replayed->storage : take_storage(restoring, replayed);
+            replayed->fleeting || r < 0 ? replayed->storage : release_if_lost(restoring, replayed);
 
         gb_notify_extend(restoring->state->notify);
         if (storage && replayed->fleeting && r == 0)
@@ -780,7 +780,7 @@ static int keep_away(struct restoring *restoring, const struct gb_replayed_stora
     const void *record = gb_replay_record(&restoring->replay, replayed->number, &length);
 
     restoring->state->spill->outage.owed = true;
-    return gb_state_keep_away(restoring->state, replayed->number, record, length);
+    return gb_state_add_away(restoring->state, replayed->number, record, length);
 }
 
 /* Clears those that have ended from streams. */
@@ -808,7 +808,7 @@ static int note_storages(struct restoring *restoring, struct gb_error *error)
         if (replayed->fleeting && (replayed->storage || replayed->object_count > 0))
             continue; /* its record is still needed */
         if (!replayed->storage) {
-            gb_state_storage_gone(state, replayed->number);
+            gb_state_record_storage_freed(state, replayed->number);
             continue;
         }
         end_parts(replayed->storage);
@@ -830,7 +830,7 @@ static int rebuild(struct restoring *restoring, struct gb_error *error)
         return r;
     pass_fleeting(&restoring->replay);
     GB_FAILPOINT(RESTORE_SEGMENTS);
-    r = take_places(restoring, error);
+    r = reserve_places(restoring, error);
     r = restore_storages(restoring, r, error);
     if (r == 0)
         r = restore_copies(restoring, error);
@@ -842,7 +842,7 @@ static int rebuild(struct restoring *restoring, struct gb_error *error)
     gb_raise_to(&restoring->store->next_segment, replay->next_segment);
     gb_raise_to(&state->registry->next_version, replay->next_version);
     gb_raise_to(&state->next_number, replay->next_number);
-    gb_state_attach(state);
+    gb_state_record_changes(state);
     state->lost += replay->lost;
     state->disbelieved = replay->disbelieved > 0;
     r = note_storages(restoring, error);
@@ -875,7 +875,7 @@ int gb_state_restore(struct gb_state *state, int fd, uint64_t now_ms, struct gb_
         return r;
     (void)malloc_trim(0); /* the replay took half as much again as stays */
     state->grace_until = now_ms + state->grace_ms;
-    gb_log(state->lost ? GB_LOG_ERROR : GB_LOG_INFO, "restored",
+    gb_log(state->lost ? GB_LOG_ERROR : GB_LOG_INFO, "objects restored",
            GB_LOG_NUMBER("objects", state->object_count), GB_LOG_NUMBER("lost", state->lost),
            GB_LOG_NUMBER("withdrawn", state->withdrawn_count),
            GB_LOG_NUMBER("segments", state->registry->store->segments.count),

@@ -23,7 +23,7 @@
 
 /* ---- descriptors that the manager keeps ---- */
 
-void gb_state_segment_name(uint64_t id, char name[24])
+void gb_state_segment_fd_name(uint64_t id, char name[24])
 {
     /* Short, since all names together have to fit an environment variable. */
     static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
@@ -46,28 +46,28 @@ static void journal_name(uint64_t generation, char name[48])
 }
 
 /* False, with a line in the log, if memory is out. */
-static bool keep(struct gb_state *state, const char *name, int fd)
+static bool store_fd(struct gb_state *state, const char *name, int fd)
 {
-    if (gb_notify_store(state->notify, name, fd) == 0)
+    if (gb_notify_store_fd(state->notify, name, fd) == 0)
         return true;
-    gb_log(GB_LOG_ERROR, "descriptor not kept", GB_LOG_TEXT("name", name),
+    gb_log(GB_LOG_ERROR, "descriptor not stored", GB_LOG_TEXT("name", name),
            GB_LOG_TEXT("why", "out of memory"));
     return false;
 }
 
-void gb_state_forget(struct gb_state *state, const char *name)
+void gb_state_unstore_fd(struct gb_state *state, const char *name)
 {
-    gb_notify_unstore(state->notify, name);
+    gb_notify_unstore_fd(state->notify, name);
 }
 
-static void forget_journal(struct gb_state *state, struct gb_journal *journal)
+static void unstore_journal(struct gb_state *state, struct gb_journal *journal)
 {
     char name[48];
 
     journal_name(journal->generation, name);
     /* Closed first: the process that closes it last frees its pages, which takes time. */
     gb_journal_end(journal);
-    gb_state_forget(state, name);
+    gb_state_unstore_fd(state, name);
 }
 
 /* Ends the new journal, which was never used or has become the present one. */
@@ -86,14 +86,14 @@ static void spoil_journal(struct gb_state *state, struct gb_journal *journal)
     if (journal->fd < 0)
         return;
     (void)!ftruncate(journal->fd, 0);
-    forget_journal(state, journal);
+    unstore_journal(state, journal);
 }
 
 /* Gives the journals up. After a while a new one is begun. */
 static void give_up(struct gb_state *state, const char *why)
 {
     if (!state->failed)
-        gb_log(GB_LOG_ERROR, "journal given up: a crash would lose every object",
+        gb_log(GB_LOG_ERROR, "journal discarded: a crash would lose every object",
                GB_LOG_TEXT("why", why));
     state->failed = true;
     state->anew_at = gb_now_ms() + ANEW_MS;
@@ -168,7 +168,7 @@ static void write_storage(struct gb_state *state, struct gb_journal *journal,
     append(state, journal, type, storage->number);
 }
 
-int gb_state_keep_away(struct gb_state *state, uint64_t number, const void *record, size_t length)
+int gb_state_add_away(struct gb_state *state, uint64_t number, const void *record, size_t length)
 {
     struct gb_away *away = malloc(sizeof(*away) + length);
 
@@ -191,19 +191,19 @@ static void write_away(struct gb_state *state, struct gb_journal *journal)
 
 /* ---- changes ---- */
 
-void gb_state_segment_gone(struct gb_state *state, uint64_t id)
+void gb_state_record_segment_freed(struct gb_state *state, uint64_t id)
 {
     char name[24];
 
-    write_number(state, &state->journal, GB_RECORD_SEGMENT_GONE, id);
+    write_number(state, &state->journal, GB_RECORD_SEGMENT_FREED, id);
     GB_FAILPOINT(SEGMENT_GONE);
-    gb_state_segment_name(id, name);
-    gb_state_forget(state, name);
+    gb_state_segment_fd_name(id, name);
+    gb_state_unstore_fd(state, name);
 }
 
-void gb_state_storage_gone(struct gb_state *state, uint64_t number)
+void gb_state_record_storage_freed(struct gb_state *state, uint64_t number)
 {
-    write_number(state, &state->journal, GB_RECORD_STORAGE_GONE, number);
+    write_number(state, &state->journal, GB_RECORD_STORAGE_FREED, number);
 }
 
 static bool is_kept_memory(const struct gb_memory *memory)
@@ -225,11 +225,11 @@ static void on_segment(void *arg, struct gb_segment *segment, bool made)
         return;
     }
     if (!made) {
-        gb_state_segment_gone(state, segment->id);
+        gb_state_record_segment_freed(state, segment->id);
         return;
     }
-    gb_state_segment_name(segment->id, name);
-    keep(state, name, memory->write_fd >= 0 ? memory->write_fd : memory->read_fd);
+    gb_state_segment_fd_name(segment->id, name);
+    store_fd(state, name, memory->write_fd >= 0 ? memory->write_fd : memory->read_fd);
     write_segment(state, &state->journal, segment);
 }
 
@@ -239,7 +239,7 @@ static void on_storage(void *arg, struct gb_storage *storage)
 
     if (!gb_record_is_needed(storage)) {
         if (storage->number)
-            gb_state_storage_gone(state, storage->number);
+            gb_state_record_storage_freed(state, storage->number);
         storage->number = 0;
         gb_list_remove(&storage->of_state);
         return;
@@ -256,14 +256,14 @@ static void on_page(void *arg, uint64_t id, int fd)
     struct gb_state *state = arg;
     char name[24];
 
-    gb_state_segment_name(id, name);
+    gb_state_segment_fd_name(id, name);
     if (fd >= 0)
-        keep(state, name, fd);
+        store_fd(state, name, fd);
     else
-        gb_state_forget(state, name);
+        gb_state_unstore_fd(state, name);
 }
 
-void gb_state_attach(struct gb_state *state)
+void gb_state_record_changes(struct gb_state *state)
 {
     struct gb_store *store = state->registry->store;
 
@@ -346,7 +346,7 @@ static void end_anew(struct gb_state *state)
     if (!state->offered) {
         GB_FAILPOINT(COMPACT_WRITTEN);
         journal_name(state->next.generation, name);
-        if (!keep(state, name, state->next.fd)) {
+        if (!store_fd(state, name, state->next.fd)) {
             give_up(state, "the manager cannot be given another");
             return;
         }
@@ -360,15 +360,15 @@ static void end_anew(struct gb_state *state)
     gb_journal_mark_whole(&state->journal);
     drop_next(state);
     if (former.fd >= 0)
-        forget_journal(state, &former);
+        unstore_journal(state, &former);
     if (state->failed)
-        gb_log(GB_LOG_INFO, "journal begun anew");
+        gb_log(GB_LOG_INFO, "journal rewritten");
     state->failed = false;
     GB_FAILPOINT(COMPACT_DONE);
 }
 
 /* Goes on writing the new journal until `until_us`. */
-static void go_on_anew(struct gb_state *state, uint64_t until_us)
+static void continue_anew(struct gb_state *state, uint64_t until_us)
 {
     bool more = true;
 
@@ -382,7 +382,7 @@ static void go_on_anew(struct gb_state *state, uint64_t until_us)
 
 static void log_unusable(const struct gb_error *why)
 {
-    gb_log(GB_LOG_ERROR, "what an earlier daemon left cannot be used: its objects are lost",
+    gb_log(GB_LOG_ERROR, "state of the earlier daemon unusable: its objects are lost",
            GB_LOG_TEXT("why", why->message));
 }
 
@@ -392,7 +392,7 @@ static bool is_journal(const struct gb_notify *notify, unsigned i)
            strncmp(notify->fds[i].name, JOURNAL_PREFIX, strlen(JOURNAL_PREFIX)) == 0;
 }
 
-bool gb_state_is_left(const struct gb_notify *notify)
+bool gb_state_has_predecessor(const struct gb_notify *notify)
 {
     for (unsigned i = 0; i < notify->fd_count; i++)
         if (is_journal(notify, i))
@@ -428,7 +428,7 @@ static int find_journal(struct gb_notify *notify, int *found, struct gb_error *e
 /* Raises the counters past the names of all descriptors that were handed over, even if they are not
    used: the manager tells descriptors apart by their names alone. Returns the highest generation of
    a journal. */
-static uint64_t pass_names(struct gb_state *state)
+static uint64_t skip_used_names(struct gb_state *state)
 {
     struct gb_notify *notify = state->notify;
     struct gb_store *store = state->registry->store;
@@ -446,23 +446,23 @@ static uint64_t pass_names(struct gb_state *state)
         number = strtoull(notify->fds[i].name + 1, &end, 36);
         if (*end || number == 0 || number >= GB_LIMIT(integer))
             continue;
-        gb_state_segment_name(number, name);
+        gb_state_segment_fd_name(number, name);
         if (strcmp(name, notify->fds[i].name) == 0 && number >= store->next_segment)
             store->next_segment = number + 1;
     }
     return generation;
 }
 
-static void keep_tier(struct gb_state *state, bool handed_over)
+static void store_tier_fd(struct gb_state *state, bool handed_over)
 {
     const struct gb_tier *tier = &state->spill->tiers[GB_TIER_HOST];
 
     if (tier->pinned && !handed_over)
-        keep(state, GB_STATE_TIER_NAME, gb_pinned_fd(tier->pinned));
+        store_fd(state, GB_STATE_TIER_NAME, gb_pinned_fd(tier->pinned));
 }
 
 /* Files of tiers are this daemon's from now on, to remove when it ends. */
-static void take_files_over(struct gb_state *state)
+static void own_tier_files(struct gb_state *state)
 {
     for (int i = 0; i < GB_TIERS; i++)
         state->spill->tiers[i].handed_over = false;
@@ -486,7 +486,7 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
                                .instance = instance,
                                .next_number = 1};
     registry->now_ms = now_ms; /* records need it, and there was no turn yet */
-    state->grace.keeps = true;
+    state->grace.is_grace = true;
     gb_writer_init(&state->writer, GB_JOURNAL_RECORD_MAX);
     if (!notify || notify->socket < 0)
         return 0;
@@ -495,16 +495,16 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
     r = find_journal(notify, &found, error);
     if (r < 0)
         return r;
-    state->generation = pass_names(state);
+    state->generation = skip_used_names(state);
     if (found >= 0) {
-        int fd = gb_notify_take_at(notify, (unsigned)found);
+        int fd = gb_notify_acquire_fd_at(notify, (unsigned)found);
 
         r = gb_state_restore(state, fd, now_ms, &why);
         if (r == 0) {
-            take_files_over(state);
+            own_tier_files(state);
             if (!state->failed) /* else changes made while restoring could not be recorded */
                 memcpy(instance, state->journal.instance, GB_JOURNAL_INSTANCE_BYTES + 1);
-            keep_tier(state, state->tier_restored);
+            store_tier_fd(state, state->tier_restored);
             return 0;
         }
         if (state->journal.fd < 0 && !state->failed)
@@ -513,18 +513,18 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
         if (r != GPUBUF_E_INVALID) /* what is kept stays for the next daemon */
             return gb_fail(error, r, "objects of an earlier daemon: %s", why.message);
         log_unusable(&why);
-        gb_state_forget(state, notify->fds[found].name);
+        gb_state_unstore_fd(state, notify->fds[found].name);
     }
-    take_files_over(state);
-    gb_notify_drop(notify); /* before new descriptors get the same names */
-    keep_tier(state, false);
+    own_tier_files(state);
+    gb_notify_close_unused(notify); /* before new descriptors get the same names */
+    store_tier_fd(state, false);
     begin_anew(state);
-    go_on_anew(state, UINT64_MAX);
-    gb_state_attach(state);
+    continue_anew(state, UINT64_MAX);
+    gb_state_record_changes(state);
     return 0;
 }
 
-int gb_state_clean_disk(struct gb_state *state, struct gb_error *error)
+int gb_state_remove_stale_files(struct gb_state *state, struct gb_error *error)
 {
     struct gb_tier *disk = &state->spill->tiers[GB_TIER_DISK];
     uint64_t *kept = calloc(disk->copies + 1, sizeof(*kept));
@@ -565,7 +565,7 @@ static void end_grace(struct gb_state *state)
 }
 
 /* Frees the records of withdrawn objects: a successor need not tell clients of them. */
-static void forget_withdrawn(struct gb_state *state)
+static void record_withdrawn_freed(struct gb_state *state)
 {
     uint64_t last = 0;
 
@@ -573,14 +573,14 @@ static void forget_withdrawn(struct gb_state *state)
         uint64_t number = state->withdrawn[i]->number;
 
         if (number != last)
-            gb_state_storage_gone(state, number);
+            gb_state_record_storage_freed(state, number);
         last = number;
     }
 }
 
 /* Sends the manager what it does not have yet, and logs when it is late, and when it is not any
    more. */
-static void tend_manager(struct gb_state *state)
+static void update_manager(struct gb_state *state)
 {
     struct gb_notify *notify = state->notify;
 
@@ -589,10 +589,11 @@ static void tend_manager(struct gb_state *state)
         return;
     state->late = notify->late;
     if (state->late)
-        gb_log(GB_LOG_ERROR, "service manager late: a crash would lose what is made meanwhile",
+        gb_log(GB_LOG_ERROR,
+               "service manager does not respond: a crash would lose objects made meanwhile",
                GB_LOG_TEXT("why", strerror(notify->error)));
     else
-        gb_log(GB_LOG_INFO, "service manager is back");
+        gb_log(GB_LOG_INFO, "service manager responds again");
 }
 
 /* Whether to write the journal anew now. Not while there are withdrawn objects, which a new one
@@ -605,7 +606,7 @@ static bool is_anew_due(const struct gb_state *state, uint64_t now_ms)
                          : state->disbelieved || gb_journal_is_large(&state->journal);
 }
 
-bool gb_state_tend(struct gb_state *state, uint64_t now_ms)
+bool gb_state_run_due(struct gb_state *state, uint64_t now_ms)
 {
     bool over = state->grace_until && (now_ms >= state->grace_until || gb_failpoint_ends_grace());
 
@@ -614,16 +615,16 @@ bool gb_state_tend(struct gb_state *state, uint64_t now_ms)
         gb_holder_end_some(state->registry, &state->grace, true, GRACE_LEASES) == GRACE_LEASES)
         over = false;
     if (over) {
-        forget_withdrawn(state);
+        record_withdrawn_freed(state);
         end_grace(state);
     }
     if (!state->notify)
         return over;
-    tend_manager(state);
+    update_manager(state);
     if (is_anew_due(state, now_ms))
         begin_anew(state);
     else if (state->next.fd >= 0)
-        go_on_anew(state, gb_now_us() + SLICE_US);
+        continue_anew(state, gb_now_us() + SLICE_US);
     return over;
 }
 
@@ -639,18 +640,18 @@ uint64_t gb_state_due(const struct gb_state *state)
     return state->failed && !state->abandoned && state->anew_at < at ? state->anew_at : at;
 }
 
-uint64_t gb_state_untold(const struct gb_state *state)
+uint64_t gb_state_unsent_notice(const struct gb_state *state)
 {
     return state->notify && state->notify->queue ? state->notify->queued : 0;
 }
 
-bool gb_state_has_told(const struct gb_state *state, uint64_t notice)
+bool gb_state_has_sent(const struct gb_state *state, uint64_t notice)
 {
     return state->late || gb_notify_has_sent(state->notify, notice);
 }
 
-struct gb_object *gb_state_nameless(const struct gb_state *state, const char *name, size_t length,
-                                    uint64_t version)
+struct gb_object *gb_state_find_nameless(const struct gb_state *state, const char *name,
+                                         size_t length, uint64_t version)
 {
     size_t low = 0, high = state->object_count;
 
@@ -671,7 +672,7 @@ struct gb_object *gb_state_nameless(const struct gb_state *state, const char *na
     return NULL;
 }
 
-const struct gb_withdrawn *gb_state_withdrawn(const struct gb_state *state, size_t *next)
+const struct gb_withdrawn *gb_state_next_withdrawn(const struct gb_state *state, size_t *next)
 {
     while (*next < state->withdrawn_count) {
         const struct gb_withdrawn *withdrawn = state->withdrawn[(*next)++];
@@ -695,7 +696,7 @@ void gb_state_hand_over(struct gb_state *state)
     struct gb_store *store = state->registry->store;
 
     if (state->notify && !state->abandoned)
-        (void)gb_notify_settle(state->notify, HAND_OVER_MS);
+        (void)gb_notify_wait_sent(state->notify, HAND_OVER_MS);
     store->on_segment = NULL;
     store->on_storage = NULL;
     store->on_page = NULL;
@@ -709,7 +710,7 @@ bool gb_state_is_kept(const struct gb_state *state)
     return state->notify && !state->failed && !state->late;
 }
 
-const char *gb_state_handover(const struct gb_state *state)
+const char *gb_state_handover_status(const struct gb_state *state)
 {
     return gb_state_is_kept(state) ? "kept" : state->notify ? "lost" : "none";
 }

@@ -61,19 +61,19 @@ struct gb_state {
     unsigned walked;
     uint64_t offered;     /* 1 + how many notices were queued when the manager was given the new
                                 journal; 0: it was not yet */
-    const char *instance; /* this daemon's, or the one that it goes on as */
+    const char *instance; /* this daemon's, or its predecessor's, which it continues */
     uint64_t generation;  /* of the last journal that was begun */
     uint64_t next_number;
     struct gb_writer writer; /* of the current record */
     bool failed;             /* the journal is given up, until another takes its place */
-    bool abandoned;          /* there is no manager any more */
-    bool late;               /* the manager is, and the log says so */
+    bool abandoned;          /* the manager has exited */
+    bool late;               /* the manager does not respond, which was logged */
     uint64_t anew_at;        /* failed: when to begin another */
     bool disbelieved;        /* the journal has a record that is not believed: it must be written
                                 anew when that is possible */
     bool tier_restored;      /* the host tier's memory is the one that was handed over */
 
-    struct gb_holder grace;     /* of the leases for clients that have not come back yet */
+    struct gb_holder grace;     /* of the leases for clients that have not resumed yet */
     struct gb_object **objects; /* with such a lease, by version; owned */
     size_t object_count;
     uint64_t grace_ms;
@@ -85,7 +85,7 @@ struct gb_state {
 };
 
 /* Whether an earlier daemon's journal was handed over. */
-bool gb_state_is_left(const struct gb_notify *notify);
+bool gb_state_has_predecessor(const struct gb_notify *notify);
 
 /*
  * Rebuilds the state from the descriptors that were handed over, or begins with none. `instance` is
@@ -101,30 +101,30 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
 
 /* Has the files of an earlier daemon removed in the background, but for those with copies that were
    restored. To be called once, if there is a disk tier. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY. */
-int gb_state_clean_disk(struct gb_state *state, struct gb_error *error);
+int gb_state_remove_stale_files(struct gb_state *state, struct gb_error *error);
 
 /* To be called in each turn: ends the grace period when it is over (returns true then), and writes
    the journal anew, a piece in a turn, when it has become large. */
-bool gb_state_tend(struct gb_state *state, uint64_t now_ms);
-/* When gb_state_tend() must be called at the latest; UINT64_MAX: at no certain time. */
+bool gb_state_run_due(struct gb_state *state, uint64_t now_ms);
+/* When gb_state_run_due() must be called at the latest; UINT64_MAX: at no certain time. */
 uint64_t gb_state_due(const struct gb_state *state);
 
-/* The object of that version without a name, which is kept for clients that have not come back yet;
+/* The object of that version without a name, which waits for clients that have not resumed yet;
    NULL: there is none. */
-struct gb_object *gb_state_nameless(const struct gb_state *state, const char *name, size_t length,
-                                    uint64_t version);
+struct gb_object *gb_state_find_nameless(const struct gb_state *state, const char *name,
+                                         size_t length, uint64_t version);
 
 /* Walks, from 0 on, over objects that ended with the earlier daemon and whose name no other object
    has taken since, until the grace period is over; NULL: no more. */
-const struct gb_withdrawn *gb_state_withdrawn(const struct gb_state *state, size_t *next);
+const struct gb_withdrawn *gb_state_next_withdrawn(const struct gb_state *state, size_t *next);
 /* Writes the object as events have it. */
 void gb_withdrawn_write(struct gb_writer *writer, const struct gb_withdrawn *withdrawn);
 
-/* The number of the last notice that the manager has not got; 0: it has all. See
-   gb_state_has_told(). */
-uint64_t gb_state_untold(const struct gb_state *state);
-/* Whether the manager has got the notices up to that one, or is late. */
-bool gb_state_has_told(const struct gb_state *state, uint64_t notice);
+/* The number of the last notice that was not sent to the manager; 0: all were. See
+   gb_state_has_sent(). */
+uint64_t gb_state_unsent_notice(const struct gb_state *state);
+/* Whether the notices up to that one were sent, or the manager does not respond. */
+bool gb_state_has_sent(const struct gb_state *state, uint64_t notice);
 
 /* Records no change from now on: the state is the successor's. Waits up to a second for a manager
    that is slow. */
@@ -132,7 +132,7 @@ void gb_state_hand_over(struct gb_state *state);
 /* Whether a manager keeps the state for a successor, all of it. */
 bool gb_state_is_kept(const struct gb_state *state);
 /* "kept" if so; "none" if there never was a manager; else "lost", though it may be kept again. */
-const char *gb_state_handover(const struct gb_state *state);
+const char *gb_state_handover_status(const struct gb_state *state);
 /* Gives the journal up for good: nothing outlives this daemon any more. */
 void gb_state_abandon(struct gb_state *state, const char *why);
 /* Ends the grace period's leases, and frees the state. To be called before gb_registry_end(). */
@@ -143,16 +143,16 @@ void gb_state_end(struct gb_state *state);
 #define GB_STATE_TIER_NAME "tier"
 
 /* Has the store and the registry report changes from now on. */
-void gb_state_attach(struct gb_state *state);
+void gb_state_record_changes(struct gb_state *state);
 /* Has the manager forget the descriptors of that name. */
-void gb_state_forget(struct gb_state *state, const char *name);
-void gb_state_segment_name(uint64_t id, char name[24]);
+void gb_state_unstore_fd(struct gb_state *state, const char *name);
+void gb_state_segment_fd_name(uint64_t id, char name[24]);
 /* Records that a segment is freed, and has the manager forget its descriptor. */
-void gb_state_segment_gone(struct gb_state *state, uint64_t id);
+void gb_state_record_segment_freed(struct gb_state *state, uint64_t id);
 /* Keeps the record of a storage that is away. GPUBUF_E_NO_MEMORY. */
-int gb_state_keep_away(struct gb_state *state, uint64_t number, const void *record, size_t length);
+int gb_state_add_away(struct gb_state *state, uint64_t number, const void *record, size_t length);
 /* Records that a storage is freed. */
-void gb_state_storage_gone(struct gb_state *state, uint64_t number);
+void gb_state_record_storage_freed(struct gb_state *state, uint64_t number);
 /* Opens the journal behind `fd` and rebuilds the state from it. */
 int gb_state_restore(struct gb_state *state, int fd, uint64_t now_ms, struct gb_error *error);
 

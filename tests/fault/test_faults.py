@@ -250,7 +250,7 @@ def test_a_daemon_that_does_not_hand_over_serves_on(supervised, shim):  # noqa: 
     shim.fail("pwrite", errno.ENOSPC, 1 << 40)
     peer.put("a")  # which no journal has
     os.kill(daemon.pid, signal.SIGHUP)
-    wait_until(lambda: "not handed over" in daemon.stderr())
+    wait_until(lambda: "handover refused" in daemon.stderr())
     os.kill(before, signal.SIGSTOP)
     assert daemon.wait_for('daemon killed why="(.*)"')[1] == "no sign of life"
 

@@ -144,7 +144,7 @@ static struct hand_kept {
 } hand_kept[HAND_KEPT];
 static unsigned hand_kept_count;
 
-int gb_notify_store(struct gb_notify *notify, const char *name, int fd)
+int gb_notify_store_fd(struct gb_notify *notify, const char *name, int fd)
 {
     struct hand_kept *kept = &hand_kept[hand_kept_count];
 
@@ -161,7 +161,7 @@ int gb_notify_store(struct gb_notify *notify, const char *name, int fd)
     return 0;
 }
 
-int gb_notify_unstore(struct gb_notify *notify, const char *name)
+int gb_notify_unstore_fd(struct gb_notify *notify, const char *name)
 {
     unsigned left = 0;
 
@@ -215,7 +215,7 @@ uint64_t gb_notify_due(const struct gb_notify *notify)
     return UINT64_MAX;
 }
 
-bool gb_notify_settle(struct gb_notify *notify, uint64_t timeout_ms)
+bool gb_notify_wait_sent(struct gb_notify *notify, uint64_t timeout_ms)
 {
     return true;
 }
@@ -231,20 +231,20 @@ bool gb_notify_has_sent(const struct gb_notify *notify, uint64_t number)
         (void)notify;                                                                              \
         return 0;                                                                                  \
     }
-HAND_TOLD(gb_notify_ready)
-HAND_TOLD(gb_notify_watchdog)
+HAND_TOLD(gb_notify_send_ready)
+HAND_TOLD(gb_notify_send_watchdog)
 
 void gb_notify_extend(struct gb_notify *notify)
 {
     (void)notify;
 }
 
-int gb_notify_stopping(struct gb_notify *notify, bool for_good)
+int gb_notify_send_stopping(struct gb_notify *notify, bool for_good)
 {
     return 0;
 }
 
-int gb_notify_status(struct gb_notify *notify, const char *format, ...)
+int gb_notify_send_status(struct gb_notify *notify, const char *format, ...)
 {
     return 0;
 }

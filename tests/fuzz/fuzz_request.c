@@ -201,7 +201,7 @@ static void start_world(void)
     gb_log_setup((enum gb_log_level)(GB_LOG_ERROR + 1), false); /* failures are expected, so they
                                                                    are not logged */
     if (number == MANAGED)
-        gb_notify_drop(&world->notify);
+        gb_notify_close_unused(&world->notify);
     /* Nobody connects by the path, and nobody would remove it when fuzzing ends. */
     unlink(inside->socket);
     snprintf(lock, sizeof(lock), "%s.lock", inside->socket);

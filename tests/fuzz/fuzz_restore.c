@@ -73,8 +73,8 @@ static void keep_descriptors(struct input *input, struct gb_notify *manager)
         if (segment == 255)
             strcpy(name, "what");
         else if (segment > 0)
-            gb_state_segment_name(segment, name);
-        DEMAND(gb_notify_store(manager, name, fd) == 0);
+            gb_state_segment_fd_name(segment, name);
+        DEMAND(gb_notify_store_fd(manager, name, fd) == 0);
         close(fd);
     }
 }
@@ -177,8 +177,8 @@ static void keep_good_descriptor(struct gb_notify *manager)
     int fd = make_descriptor(0, 65536);
     char name[24];
 
-    gb_state_segment_name(GOOD, name);
-    DEMAND(fd >= 0 && gb_notify_store(manager, name, fd) == 0);
+    gb_state_segment_fd_name(GOOD, name);
+    DEMAND(fd >= 0 && gb_notify_store_fd(manager, name, fd) == 0);
     close(fd);
 }
 
@@ -236,7 +236,7 @@ static void keep_journal(struct input *input, struct gb_notify *manager)
         input->size -= length;
     }
     append_good(&journal);
-    DEMAND(gb_notify_store(manager, "journal-1", journal.fd) == 0);
+    DEMAND(gb_notify_store_fd(manager, "journal-1", journal.fd) == 0);
     gb_journal_end(&journal);
 }
 
@@ -262,7 +262,7 @@ static void check_texts(const struct gb_server *server)
         gb_object_write(&writer, GB_CONTAINER(name, struct gb_object, index), 0, 0);
         check_line(&writer);
     }
-    while ((withdrawn = gb_state_withdrawn(&server->state, &next))) {
+    while ((withdrawn = gb_state_next_withdrawn(&server->state, &next))) {
         gb_withdrawn_write(&writer, withdrawn);
         check_line(&writer);
     }
@@ -352,7 +352,7 @@ static void begin(struct inside *inside, struct gb_notify *notify)
                           server->devices, server->device_count, 10000, instance, hand_clock_ms,
                           &error) == 0);
     DEMAND(!server->state.failed);
-    gb_notify_drop(notify);
+    gb_notify_close_unused(notify);
     inside_check(inside);
     check_texts(server);
     check_good(server);
@@ -386,7 +386,7 @@ static void write_anew(struct gb_state *state)
     state->journal.bytes = UINT64_MAX / 2; /* it will be closed, and nothing else */
     state->journal.base_bytes = 0;
     do
-        DEMAND(!gb_state_tend(state, hand_clock_ms));
+        DEMAND(!gb_state_run_due(state, hand_clock_ms));
     while (state->next.fd >= 0);
     DEMAND(!state->failed && state->journal.generation == generation + 1);
 }
@@ -419,7 +419,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     hand_clock_ms += 10000;
     inside.server.registry.now_ms = hand_clock_ms;
-    DEMAND(gb_state_tend(&inside.server.state, hand_clock_ms) ==
+    DEMAND(gb_state_run_due(&inside.server.state, hand_clock_ms) ==
            (inside.server.state.grace_ms > 0 && inside.server.state.grace_until == 0));
     inside_check(&inside);
     gb_server_end(&inside.server);

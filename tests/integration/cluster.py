@@ -143,7 +143,7 @@ class Cluster:
              "--lease-seconds", lease, "--query", path_of(machine), *(["--gpu=cuda:0"] if test_device.ON_GPU else []),
              *options])
         machine.lane.target = ("127.0.0.1", machine.peer.port)
-        machine.peer.wait_for("names of other machines are known")
+        machine.peer.wait_for("names of other machines received")
 
     def stop(self):
         try:

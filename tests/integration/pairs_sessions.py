@@ -281,7 +281,7 @@ class Sessions:
     def wait_for_journal(self):
         """A daemon that was starved may have given it up, and begins another before long."""
         end = time.monotonic() + DEADLINE
-        while (log := self.daemon.stderr()).rfind("journal given up") > log.rfind("journal begun anew"):
+        while (log := self.daemon.stderr()).rfind("journal discarded") > log.rfind("journal rewritten"):
             if time.monotonic() > end:
                 raise Difference("no journal was begun again")
             self.eye.call("stats")

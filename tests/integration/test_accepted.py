@@ -143,7 +143,7 @@ def survives(daemon, made):
     for name in made.names:  # also what was below comes back, and reads as it should
         opened = peer.call("open", name=name)
         peer.call("release", lease=opened["lease"])
-    assert "not believed" not in daemon.stderr() and "lost=0" in daemon.stderr()
+    assert "record ignored" not in daemon.stderr() and "lost=0" in daemon.stderr()
     return peer
 
 

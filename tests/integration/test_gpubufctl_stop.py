@@ -38,7 +38,7 @@ def test_without_its_supervisor(supervised, ctl_of):  # noqa: F811
     ctl, child = ctl_of(daemon), daemon.child
     daemon.process.kill()
     daemon.process.wait()
-    wait_until(lambda: "journal given up" in daemon.stderr())
+    wait_until(lambda: "journal discarded" in daemon.stderr())
     told = " ".join(ctl("doctor").split())
     assert "its supervisor, or the service manager, has ended" in told and f"pid {child} of user" in told
     assert ctl.json("stop") == {"pid": child}

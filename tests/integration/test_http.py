@@ -332,7 +332,7 @@ def test_another_token_ends_what_the_old_one_began(guarded, directory):
     live = Live(port, headers=BEARER)
     token_file(directory, "short\n")
     gateway.process.send_signal(signal.SIGHUP)
-    gateway.wait_for("token kept why=.*at least 16 characters")
+    gateway.wait_for("token not reloaded why=.*at least 16 characters")
     token_file(directory)
     gateway.process.send_signal(signal.SIGHUP)
     gateway.wait_for("token reloaded changed=no")
@@ -390,7 +390,7 @@ def test_the_log_as_json(daemon, gateway, directory):
     assert all({"time", "level", "event"} <= set(line) for line in lines)
     paths = [line["path"] for line in lines if line["event"] == "request"]
     assert '/a"b\\c' in paths and "/last" in paths
-    assert {line["event"]: line["level"] for line in lines}["the daemon is gone, trying again"] == "warning"
+    assert {line["event"]: line["level"] for line in lines}["daemon disconnected, trying again"] == "warning"
     assert {line["level"] for line in lines if line["event"] in ("serving http", "request", "stopping")} == {"info"}
 
 
@@ -402,7 +402,7 @@ def test_the_level_of_the_log(daemon, gateway, directory, name):
     one = gateway(daemon, "--config", path, wait=False)
     wait_until(lambda: os.path.exists(f"{directory}/http"))
     daemon.kill()
-    one.wait_for("Z warning (no daemon yet|the daemon is gone), trying again why=")
+    one.wait_for("Z warning (no daemon yet|daemon disconnected), trying again why=")
     one.stop()
     assert "Z info" not in one.stderr()
 

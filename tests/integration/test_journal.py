@@ -134,14 +134,14 @@ def test_a_tier_that_is_out_of_order(supervised, directory, how):
         assert place in daemon.stderr() and "lost=2" in daemon.stderr()
     for i in range(3000 if how == "renamed" else 10):  # until it is written anew, the records are only in the former journal
         peer.put(f"n{i % 10}", b"%d" % i, replace=True)
-    assert "tier back" not in daemon.stderr()
+    assert "tier usable again" not in daemon.stderr()
     if how == "a file":
         os.unlink(place)
     elif how == "another directory":
         assert os.listdir(place) == []
         os.rmdir(place)
     os.rename(saved, place)
-    wait_until(lambda: "tier back" in daemon.stderr())
+    wait_until(lambda: "tier usable again" in daemon.stderr())
 
     def is_back():
         try:
@@ -226,5 +226,5 @@ def test_a_damaged_journal(kept):
     with kept.start() as peer:
         assert peer.names() == []
         peer.put("a", b"b")
-    assert "cannot be used" in kept.crash()
+    assert "state of the earlier daemon unusable" in kept.crash()
     assert [name for name, _ in kept.fds if name.startswith("journal")] == ["journal-8"], "the new one is another"

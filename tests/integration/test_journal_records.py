@@ -143,7 +143,7 @@ class Damaged:
         assert peer.names() == there
         peer.close()
         second = self.kept.crash()
-        assert "not believed" not in second, "the journal was written anew"
+        assert "record ignored" not in second, "the journal was written anew"
         for _, fd in self.kept.fds:
             os.close(fd)
         return set(self.names) - set(there), first
@@ -162,7 +162,7 @@ def damaged(directory):
 
 def test_nothing_wrong(damaged):
     lost, log = damaged.try_one(0, lambda *record: record)
-    assert not lost and "not believed" not in log
+    assert not lost and "record ignored" not in log
 
 
 # RELIABILITY.md: The daemon ends 7
@@ -176,7 +176,7 @@ def test_each_record_in_turn(damaged):
         found |= lost
         assert lost <= damaged.victims(i), damage
         if lost:
-            assert "not believed" in log, damage
+            assert "record ignored" in log, damage
         if DAMAGES[damage](*damaged.records[i])[2] != damaged.records[i][2]:
             assert lost or not damaged.victims(i), (damage, damaged.records[i])
     assert found == set(damaged.names), "each of them was hit once"
@@ -193,7 +193,7 @@ def test_an_alias_alone(damaged, old, new):
             lost, log = damaged.try_one(
                 i, lambda kind, number, payload: (kind, number, re.sub(old, new, payload)))
             assert lost == {"a/slice"}
-            assert log.count("record not believed") == 1 and "name=a/slice" in log
+            assert log.count("journal record ignored") == 1 and "name=a/slice" in log
             return
     assert False, "no such record"
 
@@ -226,7 +226,7 @@ def test_one_flipped_byte(damaged):
         peer = damaged.start(damaged.records, lambda journal, begins, i=i, at=at: flip(journal, begins[i] + at))
         assert "deleted" not in peer.names()
         lost, log = damaged.try_all(peer, damaged.victims(i))
-        assert log.count("record not believed") == 1 and "it is damaged" in log
+        assert log.count("journal record ignored") == 1 and "it is damaged" in log
         found |= lost
     assert found == set(damaged.names), "each of them was hit once"
 
@@ -241,7 +241,7 @@ def test_cut_between_records(damaged):
         if not last:
             assert peer.names() == []
         _, log = damaged.try_all(peer, damaged.victims(i) if last else set(damaged.names))
-        assert log.count("record not believed") == 1
+        assert log.count("journal record ignored") == 1
         assert ("it is damaged" if last else "more than one is damaged or missing") in log
 
 

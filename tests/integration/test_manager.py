@@ -80,7 +80,7 @@ def test_no_sign_of_life_while_the_driver_hangs(daemon_factory, manager, directo
     assert writer.reply(ident)["lease"]
     manager.wait_for("WATCHDOG")
     assert daemon.stderr().count("driver hangs") == 1
-    assert daemon.stderr().count("driver is back") == 1
+    assert daemon.stderr().count("driver responds again") == 1
 
 
 def test_without_its_manager(daemon_factory, manager):

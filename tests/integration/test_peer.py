@@ -704,7 +704,7 @@ def test_a_fifth_machine_waits_its_turn(cluster, authority):
             stack.callback(one.close)
             leases.append([one.ask({"method": "open", "name": name})["lease"] for name in ("small", "large", "large")])
         waiting = there.request("open", name="large", wait_ms=WAIT)
-        c.peer.wait_for('a fetch waits name=large why="b .*: 4 machines are fetching large from it')
+        c.peer.wait_for('fetch waits name=large why="b .*: 4 machines are fetching large from it')
         assert fetched(c.connect(), "small") == small
         four[0].send({"method": "release", "lease": leases[0][1]})
         four[1].send({"method": "release", "lease": leases[1][1]})

@@ -48,11 +48,11 @@ def test_new_certificates(cluster, authority):
     a, b = cluster.start("a", "b")
     certificate, key = authority.sign("a", stem="a")
     a.peer.process.send_signal(signal.SIGHUP)
-    a.peer.wait_for("the certificates were read anew")
+    a.peer.wait_for("certificates reloaded")
     with open(certificate, "w") as file:
         file.write("no certificate")
     a.peer.process.send_signal(signal.SIGHUP)
-    a.peer.wait_for("the certificates stay as they are why=.*a.pem")
+    a.peer.wait_for("certificates not reloaded why=.*a.pem")
     with a.connect() as here, b.connect() as there:
         share(here, "x", b"1")
         assert fetched(there, "x") == b"1"

@@ -84,7 +84,7 @@ def test_a_name_that_is_made_while_etcd_is_away_is_fetched_when_it_is_back(clust
     waiting = there.request("open", name="made", wait_ms=WAIT)
     b.peer.wait_for('cannot fetch name=made why="no machine of the cluster')  # it stays absent
     proxy.set(cut=True)
-    b.peer.wait_for("no names of other machines for now")
+    b.peer.wait_for("names of other machines unavailable")
     here.put("made", b"meanwhile", **SHARED)
     wait_until(lambda: "/gpubufd/names/made" in cluster.etcd.keys())
     proxy.set()
@@ -242,7 +242,7 @@ def test_without_etcd_local_work_and_copies_go_on(cluster):
     assert fetched(there, "x") == b"kept"
     cluster.etcd.signal(signal.SIGSTOP)
     try:
-        b.peer.wait_for("no names of other machines for now")
+        b.peer.wait_for("names of other machines unavailable")
         there.put("local", b"1", **SHARED)
         assert fetched(there, "local") == b"1" and fetched(there, "x") == b"kept"
         refused = there.error("unavailable", "open", name="y", wait_ms=WAIT)

@@ -112,7 +112,7 @@ def test_a_machine_past_the_places_is_told_to_wait(cluster, authority):
         two = Stranger(authority, b.peer.port, "c")
         assert two.ask({"method": "open", "name": "x"})["error"]["kind"] == "busy"
         waiting = there.request("open", name="x", wait_ms=WAIT)
-        c.peer.wait_for(r"a fetch waits name=x why=\"b .*: it serves 1 machines, as many as it may \(connections\)")
+        c.peer.wait_for(r"fetch waits name=x why=\"b .*: it serves 1 machines, as many as it may \(connections\)")
         one.close()
         assert there.reply(waiting)["object"]["bytes"] == 1
         two.close()

@@ -41,8 +41,8 @@ def test_killed_supervisor(supervised):
     child = daemon.child
     daemon.process.kill()
     daemon.process.wait()
-    wait_until(lambda: "journal given up" in daemon.stderr())
-    assert f"supervisor gone: nobody starts another daemon after this one pid={child}" in daemon.stderr()
+    wait_until(lambda: "journal discarded" in daemon.stderr())
+    assert f"supervisor ended: no daemon will be started after this one pid={child}" in daemon.stderr()
     assert peer.call("stats")["handover"] == "lost"
     peer.put("b", b"after")
     assert [peer.open_object(name).read() for name in "ab"] == [b"before", b"after"]
@@ -579,7 +579,7 @@ def test_arguments_that_are_wrong(directory):
         assert not os.path.exists(f"{directory}/s")
 
 
-LATE = "service manager late"
+LATE = "service manager does not respond"
 
 
 def make_and_free(peer):
@@ -625,8 +625,8 @@ def test_a_stopped_supervisor(supervised):
         busy.put(f"meanwhile/{i}", b"%d" % i * MIB)
     os.kill(daemon.pid, signal.SIGCONT)
     wait_until(lambda: other.call("stats")["handover"] == "kept")
-    assert daemon.stderr().count("service manager is back") == daemon.stderr().count(LATE)
-    assert "journal given up" not in daemon.stderr()
+    assert daemon.stderr().count("service manager responds again") == daemon.stderr().count(LATE)
+    assert "journal discarded" not in daemon.stderr()
     daemon.crash()
     peer = daemon.connect()
     assert peer.names() == ["before", "held", *(f"meanwhile/{i}" for i in range(10))]
@@ -744,7 +744,7 @@ def test_without_a_manager(daemon, peer):
     daemon.process.send_signal(signal.SIGHUP)
     peer.call("stats")
     assert peer.names() == ["a"]
-    wait_until(lambda: "not handed over" in daemon.stderr())
+    wait_until(lambda: "handover refused" in daemon.stderr())
 
 
 def test_what_looks_on_sees_it(supervised, gateway):

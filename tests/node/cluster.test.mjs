@@ -57,7 +57,7 @@ async function machine (node) {
   })
   await until(() => {
     assert.equal(peer.exitCode, null, said)
-    return said.includes('the names of other machines are known')
+    return said.includes('names of other machines received')
   }, 'the peer to join')
   return { client, socket, port }
 }

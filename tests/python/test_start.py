@@ -98,7 +98,7 @@ def test_it_ends_when_nobody_uses_it_and_says_so(place):
         assert bytes(client.get("kept")) == b"so long"
     wait_until(lambda: _start._children[-1].poll() == 0)
     assert has_ended(started()[-1])
-    assert "stopping: nobody has been connected for the time of --idle-exit" in log()
+    assert "stopping: no client connected for the time of --idle-exit" in log()
     assert "idle_ms=300" in log() and "objects=1" in log()
     assert not os.path.exists(place)
     with connect(place) as client:  # and another one begins

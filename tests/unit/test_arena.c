@@ -403,25 +403,25 @@ TEST(test_taking_places)
             unsigned j = round % 2 ? i : kept - 1 - i; /* they were placed from the start on */
             uint64_t offset = gb_range_offset(ranges[j]), bytes = gb_range_bytes(ranges[j]);
 
-            assert_int_equal(
-                gb_arena_take(second, there, round % 2 ? after : NULL, offset, bytes, &taken[j]),
-                0);
+            assert_int_equal(gb_arena_alloc_at(second, there, round % 2 ? after : NULL, offset,
+                                               bytes, &taken[j]),
+                             0);
             after = taken[j];
             assert_int_equal(gb_range_offset(taken[j]), offset);
             assert_int_equal(gb_range_bytes(taken[j]), bytes);
-            assert_int_equal(gb_arena_take(second, there, NULL, offset, bytes, &none), 1);
+            assert_int_equal(gb_arena_alloc_at(second, there, NULL, offset, bytes, &none), 1);
         }
         here = kept ? ranges[0]->block : NULL;
         assert_true(!here || gb_arena_block_used(here) == gb_arena_block_used(there));
-        assert_int_equal(gb_arena_take(second, there, NULL, BYTES - 256, 512, &none), 1);
-        assert_int_equal(gb_arena_take(second, there, NULL, BYTES, 256, &none), 1);
-        assert_int_equal(gb_arena_take(second, there, NULL, 100, 256, &none), 1);
+        assert_int_equal(gb_arena_alloc_at(second, there, NULL, BYTES - 256, 512, &none), 1);
+        assert_int_equal(gb_arena_alloc_at(second, there, NULL, BYTES, 256, &none), 1);
+        assert_int_equal(gb_arena_alloc_at(second, there, NULL, 100, 256, &none), 1);
         assert_null(none);
         for (unsigned i = 0; i < kept; i++)
             gb_range_free(second, taken[i]);
         assert_true(gb_arena_block_empty(there));
         gb_arena_close(second, there);
-        assert_int_equal(gb_arena_take(second, there, NULL, 0, 256, &none), 1);
+        assert_int_equal(gb_arena_alloc_at(second, there, NULL, 0, 256, &none), 1);
         gb_arena_free(first);
         gb_arena_free(second);
     }

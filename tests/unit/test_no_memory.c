@@ -599,7 +599,7 @@ static void leave(const char *const *options)
     assert_int_equal(pread(server->state.journal.fd, left.journal, left.length, 0), left.length);
     GB_LIST_EACH(&server->devices[0]->segment_list, const struct gb_segment, segment, of_device) {
         assert_true(left.count < 4);
-        gb_state_segment_name(segment->id, left.names[left.count]);
+        gb_state_segment_fd_name(segment->id, left.names[left.count]);
         left.segments[left.count++] = fcntl(segment->memory.write_fd, F_DUPFD_CLOEXEC, 3);
     }
     inside_stop(&inside);

@@ -104,15 +104,15 @@ TEST_WITH(test_what_it_is_told, begin, end)
 
     begin_ok(&notify);
     assert_null(getenv("NOTIFY_SOCKET"));
-    assert_int_equal(gb_notify_ready(&notify), 0);
+    assert_int_equal(gb_notify_send_ready(&notify), 0);
     received("READY=1");
-    assert_int_equal(gb_notify_status(&notify, "serving %d", 3), 0);
+    assert_int_equal(gb_notify_send_status(&notify, "serving %d", 3), 0);
     received("STATUS=serving 3");
-    assert_int_equal(gb_notify_watchdog(&notify), 0);
+    assert_int_equal(gb_notify_send_watchdog(&notify), 0);
     received("WATCHDOG=1");
-    assert_int_equal(gb_notify_stopping(&notify, false), 0);
+    assert_int_equal(gb_notify_send_stopping(&notify, false), 0);
     received("STOPPING=1");
-    assert_int_equal(gb_notify_stopping(&notify, true), 0);
+    assert_int_equal(gb_notify_send_stopping(&notify, true), 0);
     received("STOPPING=1\nX_FOR_GOOD=1");
     received_nothing();
     gb_notify_end(&notify);
@@ -126,13 +126,13 @@ TEST_WITH(test_status_is_one_line, begin, end)
     struct gb_notify notify;
 
     begin_ok(&notify);
-    gb_notify_status(&notify, "one\nFDSTOREREMOVE=1\nFDNAME=%s", "journal");
+    gb_notify_send_status(&notify, "one\nFDSTOREREMOVE=1\nFDNAME=%s", "journal");
     received("STATUS=one");
-    gb_notify_status(&notify, "one\rtwo");
+    gb_notify_send_status(&notify, "one\rtwo");
     received("STATUS=one");
     memset(longest, 'x', sizeof(longest) - 1);
     longest[sizeof(longest) - 1] = '\0';
-    gb_notify_status(&notify, "%s", longest);
+    gb_notify_send_status(&notify, "%s", longest);
     receive(text, sizeof(text));
     assert_in_range(strlen(text), 500, 512);
     gb_notify_end(&notify);
@@ -147,7 +147,7 @@ TEST_WITH(test_an_abstract_name, begin, end)
     snprintf(name, sizeof(name), "@gpubufd-test-%d", getpid());
     listen_at(name);
     begin_ok(&notify);
-    assert_int_equal(gb_notify_ready(&notify), 0);
+    assert_int_equal(gb_notify_send_ready(&notify), 0);
     received("READY=1");
     gb_notify_end(&notify);
 }
@@ -164,15 +164,15 @@ TEST_WITH(test_store_names, begin, end)
 
     begin_ok(&notify);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        assert_int_equal(gb_notify_store(&notify, bad[i], fd), GPUBUF_E_INVALID);
-        assert_int_equal(gb_notify_unstore(&notify, bad[i]), GPUBUF_E_INVALID);
+        assert_int_equal(gb_notify_store_fd(&notify, bad[i], fd), GPUBUF_E_INVALID);
+        assert_int_equal(gb_notify_unstore_fd(&notify, bad[i]), GPUBUF_E_INVALID);
     }
     memset(longest, 'n', sizeof(longest));
     longest[GB_NOTIFY_NAME_BYTES + 1] = '\0';
-    assert_int_equal(gb_notify_store(&notify, longest, fd), GPUBUF_E_INVALID);
+    assert_int_equal(gb_notify_store_fd(&notify, longest, fd), GPUBUF_E_INVALID);
     received_nothing();
     longest[GB_NOTIFY_NAME_BYTES] = '\0';
-    assert_int_equal(gb_notify_store(&notify, longest, fd), 0);
+    assert_int_equal(gb_notify_store_fd(&notify, longest, fd), 0);
     close(receive(text, sizeof(text)));
     assert_non_null(strstr(text, longest));
     close(fd);
@@ -184,7 +184,7 @@ TEST_WITH(test_store_no_descriptor, begin, end)
     struct gb_notify notify;
 
     begin_ok(&notify);
-    assert_int_equal(gb_notify_store(&notify, "name", 1000), GPUBUF_E_SYSTEM);
+    assert_int_equal(gb_notify_store_fd(&notify, "name", 1000), GPUBUF_E_SYSTEM);
     received_nothing();
     gb_notify_end(&notify);
 }
@@ -197,7 +197,7 @@ static unsigned fill(struct gb_notify *notify, int fd)
 
     while (!notify->queue) {
         snprintf(name, sizeof(name), "n%u", count++);
-        assert_int_equal(gb_notify_store(notify, name, fd), 0);
+        assert_int_equal(gb_notify_store_fd(notify, name, fd), 0);
         assert_true(count < 100000);
     }
     return count;
@@ -226,18 +226,18 @@ TEST_WITH(test_full, begin, end)
     begin_ok(&notify);
     assert_true(gb_notify_due(&notify) == UINT64_MAX);
     count = fill(&notify, fd);
-    assert_int_equal(gb_notify_store(&notify, "gone", fd), 0);
-    assert_int_equal(gb_notify_stopping(&notify, false), 0);
-    assert_int_equal(gb_notify_store(&notify, "last", fd), 0);
-    assert_int_equal(gb_notify_unstore(&notify, "gone"), 0);
-    assert_int_equal(gb_notify_unstore(&notify, "last"), 0);
+    assert_int_equal(gb_notify_store_fd(&notify, "gone", fd), 0);
+    assert_int_equal(gb_notify_send_stopping(&notify, false), 0);
+    assert_int_equal(gb_notify_store_fd(&notify, "last", fd), 0);
+    assert_int_equal(gb_notify_unstore_fd(&notify, "gone"), 0);
+    assert_int_equal(gb_notify_unstore_fd(&notify, "last"), 0);
     assert_true(gb_notify_due(&notify) < UINT64_MAX);
-    assert_false(gb_notify_settle(&notify, 20));
+    assert_false(gb_notify_wait_sent(&notify, 20));
     assert_false(gb_notify_has_sent(&notify, 1));
     assert_true(gb_notify_has_sent(&notify, 0));
     for (unsigned i = 0; i + 1 < count; i++)
         received_store(i, 9);
-    assert_true(gb_notify_settle(&notify, 10000));
+    assert_true(gb_notify_wait_sent(&notify, 10000));
     assert_true(gb_notify_has_sent(&notify, notify.queued));
     received_store(count - 1, 9);
     received("STOPPING=1");
@@ -271,15 +271,15 @@ TEST_WITH(test_what_a_full_manager_keeps, begin, end)
 
         assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
         snprintf(name, sizeof(name), "kept%d", i);
-        assert_int_equal(gb_notify_store(&notify, name, ends[1]), 0);
+        assert_int_equal(gb_notify_store_fd(&notify, name, ends[1]), 0);
         given[i] = (struct pollfd){.fd = ends[0]};
         close(ends[1]);
     }
     for (int i = COUNT; i-- > 0;) {
         snprintf(name, sizeof(name), "kept%d", i);
-        assert_int_equal(gb_notify_unstore(&notify, name), 0);
+        assert_int_equal(gb_notify_unstore_fd(&notify, name), 0);
     }
-    assert_false(gb_notify_settle(&notify, 20));
+    assert_false(gb_notify_wait_sent(&notify, 20));
     poll(given, COUNT, 0);
     for (int i = 0; i < COUNT; i++) {
         kept += !(given[i].revents & POLLHUP);
@@ -301,12 +301,12 @@ TEST_WITH(test_late, begin, end)
     begin_ok(&notify);
     count = fill(&notify, fd);
     assert_false(notify.late);
-    assert_false(gb_notify_settle(&notify, 1100));
+    assert_false(gb_notify_wait_sent(&notify, 1100));
     assert_true(notify.late);
-    gb_notify_watchdog(&notify);
+    gb_notify_send_watchdog(&notify);
     for (unsigned i = 0; i + 1 < count; i++)
         received_store(i, 9);
-    assert_true(gb_notify_settle(&notify, 10000));
+    assert_true(gb_notify_wait_sent(&notify, 10000));
     received("WATCHDOG=1");
     received_store(count - 1, 9);
     assert_false(notify.late);
@@ -404,9 +404,10 @@ static bool takes_three(struct gb_notify *notify, int r, struct gb_error *error)
             return false;
     if (strcmp(notify->fds[0].name, "segment") != 0 || strcmp(notify->fds[1].name, "") != 0)
         return false;
-    first = gb_notify_take(notify, "segment");
-    second = gb_notify_take(notify, "segment");
-    if (mark_of(first) != 100 || mark_of(second) != 102 || gb_notify_take(notify, "segment") != -1)
+    first = gb_notify_acquire_fd(notify, "segment");
+    second = gb_notify_acquire_fd(notify, "segment");
+    if (mark_of(first) != 100 || mark_of(second) != 102 ||
+        gb_notify_acquire_fd(notify, "segment") != -1)
         return false;
     gb_notify_end(notify); /* what was not taken is closed, what was is not */
     return is_open(first) && is_open(second) && !is_open(4);
@@ -421,7 +422,7 @@ TEST_WITH(test_take, begin, end_taking)
 static bool takes_unnamed(struct gb_notify *notify, int r, struct gb_error *error)
 {
     return r == 0 && notify->fd_count == 1 &&
-           mark_of(gb_notify_take(notify, GB_NOTIFY_SOCKET)) == 100;
+           mark_of(gb_notify_acquire_fd(notify, GB_NOTIFY_SOCKET)) == 100;
 }
 
 TEST_WITH(test_take_unnamed, begin, end_taking)

@@ -842,13 +842,13 @@ TEST_WITH(test_the_grace_period_ends_in_pieces, NULL, tear_down)
     for (unsigned i = 0; i < MANY; i++)
         assert_non_null(gb_lease_new(registry, object, &kept->grace, false, 0));
     kept->grace_until = 1000;
-    assert_false(gb_state_tend(kept, 999));
+    assert_false(gb_state_run_due(kept, 999));
     assert_int_equal(kept->grace.count, MANY);
     do {
         before = kept->grace.count;
         assert_true(gb_state_due(kept) <= 1000); /* the loop does not sleep before the rest */
         turns++;
-    } while (!gb_state_tend(kept, 1000) && before - kept->grace.count <= MOST);
+    } while (!gb_state_run_due(kept, 1000) && before - kept->grace.count <= MOST);
     assert_true(before - kept->grace.count <= MOST);
     assert_int_equal(kept->grace.count, 0);
     assert_int_equal(turns, MANY / MOST + 1);

@@ -260,7 +260,7 @@ static int connect_to(struct gb_gateway_feed *feed)
     r = gpubuf_watch_json(feed->client, "{\"existing\":false,\"placements\":true}", on_event, feed,
                           NULL);
     if (r < 0) {
-        gb_log(GB_LOG_WARNING, "the daemon cannot be watched",
+        gb_log(GB_LOG_WARNING, "cannot watch the daemon",
                GB_LOG_TEXT("why", gpubuf_errmsg(feed->client)));
         gpubuf_disconnect(feed->client);
         return r;
@@ -321,7 +321,7 @@ static void *run(void *arg)
         stop = follow(feed);
         atomic_store(&feed->up, false);
         if (!stop)
-            gb_log(GB_LOG_WARNING, "the daemon is gone, trying again",
+            gb_log(GB_LOG_WARNING, "daemon disconnected, trying again",
                    GB_LOG_TEXT("why", gpubuf_errmsg(feed->client)));
         gpubuf_disconnect(feed->client);
         feed->client = NULL;

@@ -85,7 +85,7 @@ static void refuse(struct outlet *outlet)
     if (outlet->complained_ms && now - outlet->complained_ms < COMPLAIN_MS)
         return;
     outlet->complained_ms = now;
-    gb_log(GB_LOG_WARNING, "subscribers are refused, there are too many",
+    gb_log(GB_LOG_WARNING, "subscriber refused, there are too many",
            GB_LOG_TEXT("url", outlet->url),
            GB_LOG_NUMBER("subscribers", atomic_load(&outlet->subscribers)));
 }
@@ -221,7 +221,7 @@ static int outlet_open(struct outlet *outlet, struct gb_error *error)
 static void renew(struct outlet *outlet, const char *why)
 {
     if (outlet->listens) {
-        gb_log(GB_LOG_WARNING, "listening anew", GB_LOG_TEXT("why", why),
+        gb_log(GB_LOG_WARNING, "listening again", GB_LOG_TEXT("why", why),
                GB_LOG_TEXT("url", outlet->url));
         nng_listener_close(outlet->listener);
     }
@@ -317,7 +317,7 @@ static void relieve(struct gb_gateway_publish *publish)
     }
     if (!is_short_of_fds())
         return;
-    gb_log(GB_LOG_ERROR, "descriptors are not given back, ending");
+    gb_log(GB_LOG_ERROR, "descriptors used up, exiting");
     _exit(EXIT_FAILURE);
 }
 

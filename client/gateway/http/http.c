@@ -522,7 +522,7 @@ void gb_gateway_http_reload(struct gb_gateway_http *http)
     if (!http || !http->options->token_file)
         gb_log(GB_LOG_INFO, "nothing to reload");
     else if (take_secrets(http, &changed, &error) < 0)
-        gb_log(GB_LOG_ERROR, "token kept", GB_LOG_TEXT("why", error.message));
+        gb_log(GB_LOG_ERROR, "token not reloaded", GB_LOG_TEXT("why", error.message));
     else
         gb_log(GB_LOG_INFO, "token reloaded", GB_LOG_TEXT("changed", changed ? "yes" : "no"));
 }

@@ -122,7 +122,6 @@ bool gb_inventory_read_stats(struct gb_inventory *memory, const cJSON *stats)
     memory->session_count = number_of(stats, "sessions");
     memory->object_count = number_of(stats, "names");
     memory->lease_count = number_of(stats, "leases");
-    memory->kept_count = number_of(stats, "cached");
     memory->place_count = memory->more_places = 0;
     read_places(memory, devices);
     read_places(memory, gb_cjson_member(stats, "tiers"));

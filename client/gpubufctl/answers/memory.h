@@ -39,7 +39,7 @@ enum gb_inventory_order {
 struct gb_inventory {
     char server[64];
     int64_t uptime_ms;
-    uint64_t session_count, object_count, lease_count, kept_count;
+    uint64_t session_count, object_count, lease_count;
     size_t place_count, more_places;
     struct gb_inventory_place places[GB_MEMORY_PLACES]; /* devices, then tiers */
     /*

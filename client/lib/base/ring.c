@@ -19,7 +19,7 @@
 #define FUTEX_U32 2
 #define TRIES 1000 /* times that the newest frame may be another one by the time it is claimed */
 
-/* Tests kill a process, or let another one go on, at these points. */
+/* Tests kill a process, or let another one continue, at these points. */
 #ifndef GB_RING_STEP
 #define GB_RING_STEP() ((void)0)
 #endif
@@ -393,7 +393,7 @@ static unsigned count_held(const struct gb_stream_claim *claim)
     return count;
 }
 
-/* Says why there is no frame. A writer's last words are read before its end is believed. */
+/* Says why there is no frame. A writer's last frames are read before its end is reported. */
 static int none(const struct gb_ring_reader *reader, uint64_t head)
 {
     uint32_t writer = LOAD(reader->roster->writer);

@@ -38,10 +38,10 @@ struct gb_ring_writer {
     int victim;     /* the slot whose frame was taken out, to look for claims; -1: none */
     uint64_t frames[GB_STREAM_SLOTS]; /* in each slot; 0: none */
     uint64_t busy[GB_STREAM_WORDS];   /* slots that were claimed when it last looked */
-    uint64_t late[GB_STREAM_READERS]; /* the `from` at which it was waited for in vain */
+    uint64_t late[GB_STREAM_READERS]; /* the `from` at which waiting for it timed out */
 };
 
-/* A frame, as a reader is told of it. */
+/* A frame, as a reader gets it. */
 struct gb_ring_frame {
     uint64_t number;
     unsigned slot;
@@ -85,7 +85,7 @@ void gb_ring_pass_late(struct gb_ring_writer *writer);
 void gb_ring_join(struct gb_ring_reader *reader, struct gb_stream_claim *claim,
                   const struct gb_stream_roster *roster, unsigned slots, unsigned hold, bool each,
                   unsigned run);
-/* Reads that writer's frames from now on. It goes on holding its slots. */
+/* Reads that writer's frames from now on. It still holds its slots. */
 void gb_ring_follow(struct gb_ring_reader *reader, const struct gb_stream_front *front,
                     uint32_t writer);
 /* Claims the next frame, and returns 0: the slot's content does not change until gb_ring_done().

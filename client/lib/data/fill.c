@@ -397,14 +397,14 @@ static void *run(void *argument)
 
 /* ---- beginning ------------------------------------------------------------------------------ */
 
-/* Whether a range goes on where another ends, in the file and in the object. */
+/* Whether a range begins where another ends, in the file and in the object. */
 static bool adjoins(const struct gpubuf_file_range *range, const struct gpubuf_file_range *next)
 {
     return range->fd == next->fd && range->offset + range->bytes == next->offset &&
            range->at + range->bytes == next->at;
 }
 
-/* Cuts ranges into pieces, as if ranges that go on were one. Only counts them if there is no room
+/* Cuts ranges into pieces, as if adjacent ranges were one. Only counts them if there is no room
    yet. */
 static void cut(struct gpubuf_fill *fill, const struct gpubuf_file_range *ranges, size_t count)
 {

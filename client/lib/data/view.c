@@ -1,7 +1,7 @@
 /*
  * Views: a lease whose place among the program's addresses stays, while the daemon's lease behind
  * it changes. A switch opens the other version under a lease of its own, shows its memory in the
- * view's window, and lets the two leases change places. So every object of the view goes on as it
+ * view's window, and lets the two leases change places. So every object of the view remains as it
  * is, and the old version is released afterwards.
  */
 #include <inttypes.h>

@@ -61,7 +61,7 @@ void gb_mapped_unpin(struct gb_mapped *mapping);
 /* See gb_import_finish. */
 int gb_mapped_finish(struct gb_mapped *mapping, struct gb_error *error);
 
-/* Children of fork will not have host memory: the daemon could not tell when they write no more. */
+/* Children of fork will not have host memory: the daemon could not tell when they stop writing. */
 void gb_mapped_keep_from_children(struct gb_mapped *mapping);
 
 struct gb_import {
@@ -133,7 +133,7 @@ void gb_imports_abandon(struct gb_imports *imports);
 /*
  * A new session takes the place of the old one. Imports that are `counted` stay, and the mark is
  * cleared. Of the others, idle ones are dropped, and those in use are detached. With `tell` the
- * daemon is told of the dropped ones, since it may count them after all.
+ * dropped ones are reported to the daemon, since it may count them after all.
  */
 void gb_imports_resume(struct gb_imports *imports, bool tell);
 

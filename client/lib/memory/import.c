@@ -39,8 +39,8 @@ static int memfd_identify(const struct gb_segment_info *segment, int fd,
                        segment->id, segment->bytes);
     }
 
-    /* Without the seal the daemon, or whoever it adopted the memory from, could shrink the file,
-       and reading would end in SIGBUS. */
+    /* Without the seal the daemon, or the session that registered the memory, could shrink the
+       file, and reading would end in SIGBUS. */
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || !(seals & F_SEAL_SHRINK))
         return gb_fail(error, GPUBUF_E_PROTOCOL,

@@ -16,7 +16,7 @@
 #define MIB (UINT64_C(1) << 20)
 
 struct gb_view_window {
-    _Atomic unsigned references; /* of its lease, and of those who hold it */
+    _Atomic unsigned references; /* of its lease, and of its holders */
     char *address;
     uint64_t bytes;           /* that are shown */
     uint64_t reserved;        /* addresses, on a GPU */

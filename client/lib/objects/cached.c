@@ -293,7 +293,7 @@ static void uncache(struct gb_cached *cached, struct gb_client_lease *lease)
     cached->count--;
 }
 
-static void put_newest(struct gb_cached *cached, struct gb_client_lease *lease)
+static void append_newest(struct gb_cached *cached, struct gb_client_lease *lease)
 {
     lease->newer = NULL;
     lease->older = cached->newest;
@@ -305,7 +305,7 @@ static void put_newest(struct gb_cached *cached, struct gb_client_lease *lease)
 
 /* Tells the daemon that the lease is unused, now again if it was used since. False: memory is
    out. */
-static bool tell_cached(struct gb_client_lease *lease)
+static bool report_cached(struct gb_client_lease *lease)
 {
     if (lease->reported && !lease->used)
         return true;
@@ -317,12 +317,12 @@ static bool tell_cached(struct gb_client_lease *lease)
     return true;
 }
 
-/* Gives a cached lease back. Tells the daemon first of a use since it was last told: a release does
+/* Releases a cached lease. Tells the daemon first of a use since it was last told: a release does
    not count as one. */
-static void give_back(struct gb_cached *cached, struct gb_client_lease *lease)
+static void release(struct gb_cached *cached, struct gb_client_lease *lease)
 {
     if (lease->reported)
-        (void)tell_cached(lease);
+        (void)report_cached(lease);
     uncache(cached, lease);
     unlist(cached, lease);
     gb_client_lease_end(lease);
@@ -348,7 +348,7 @@ struct gpubuf_object *gb_cached_find(struct gpubuf_client *client, const char *n
         return NULL;
     if (!is_current(cached, lease)) {
         if (lease->cached)
-            give_back(cached, lease);
+            release(cached, lease);
         return NULL;
     }
     if (version && atomic_load(&lease->version) != version)
@@ -386,14 +386,14 @@ bool gb_cached_add(struct gb_client_lease *lease)
         return false;
     if (client->end.lost.code || client->link != GB_LINK_UP || !lease->twice ||
         atomic_load(&lease->ready) || !is_current(cached, lease) || !has_room(cached, lease, now) ||
-        (reports && !tell_cached(lease))) {
+        (reports && !report_cached(lease))) {
         unlist(cached, lease);
         return false;
     }
     lease->idle_since = now;
-    put_newest(cached, lease);
+    append_newest(cached, lease);
     while (cached->count > cached->most)
-        give_back(cached, cached->oldest);
+        release(cached, cached->oldest);
     atomic_store_explicit(&client->caches, true, memory_order_relaxed);
     /* The flusher has to hear of recalls, whatever the program does next, and to tell what the
        daemon does not know. */
@@ -417,7 +417,7 @@ void gb_cached_list(struct gb_client_lease *lease)
         return;
     struct gb_client_lease *former = find(cached, lease->name, lease->hash);
     if (former && former->cached)
-        give_back(cached, former);
+        release(cached, former);
     else if (former)
         unlist(cached, former);
     if (cached->listed >= cached->bucket_count)
@@ -432,7 +432,7 @@ void gb_cached_list(struct gb_client_lease *lease)
 /* ---- what the daemon wants ---- */
 
 /* The lease is in use: tells the daemon so; it is told anew when the lease is no longer used. */
-static void tell_used(struct gb_client_lease *lease)
+static void report_used(struct gb_client_lease *lease)
 {
     if (gb_reserve_releases(lease->client, 1) < 0)
         return;
@@ -447,9 +447,9 @@ static void recall(struct gpubuf_client *client, uint64_t id)
     while (lease && lease->id != id)
         lease = lease->next;
     if (lease && lease->cached)
-        give_back(client->cached, lease);
+        release(client->cached, lease);
     else if (lease) /* else its release is on its way */
-        tell_used(lease);
+        report_used(lease);
 }
 
 void gb_cached_recall(struct gpubuf_client *client, struct gb_json params)
@@ -494,7 +494,7 @@ void gb_cached_clear_segment(struct gpubuf_client *client, uint64_t segment)
     while (lease) {
         struct gb_client_lease *next = lease->newer;
         if (lies_in(lease, segment))
-            give_back(client->cached, lease);
+            release(client->cached, lease);
         lease = next;
     }
 }
@@ -507,13 +507,13 @@ void gb_cached_drop_stale(struct gpubuf_client *client)
          lease = next) {
         next = lease->newer;
         if (!is_current(cached, lease))
-            give_back(cached, lease);
+            release(cached, lease);
     }
 }
 
-/* Tells the daemon of leases that are in use and that it takes for unused; but not of those that
-   were given back since `since_ms`, which are used for moments. Returns whether there are any. */
-static bool tell_busy(struct gb_cached *cached, int64_t since_ms)
+/* Reports leases in use that the daemon takes for unused, except those that were released after
+   `since_ms`, which are used for moments only. Returns whether there are any. */
+static bool report_in_use(struct gb_cached *cached, int64_t since_ms)
 {
     bool any = false;
 
@@ -523,7 +523,7 @@ static bool tell_busy(struct gb_cached *cached, int64_t since_ms)
                 continue;
             any = true;
             if (lease->idle_since < since_ms)
-                tell_used(lease);
+                report_used(lease);
         }
     return any;
 }
@@ -537,11 +537,11 @@ void gb_cached_sweep(struct gpubuf_client *client)
         return;
     cached->swept_ms = now;
     while (cached->oldest && now - cached->oldest->idle_since >= cached->ms)
-        give_back(cached, cached->oldest);
+        release(cached, cached->oldest);
     gb_cached_drop_stale(client);
     for (struct gb_client_lease *lease = cached->oldest; lease; lease = lease->newer)
-        (void)tell_cached(lease);
-    bool busy = tell_busy(cached, before);
+        (void)report_cached(lease);
+    bool busy = report_in_use(cached, before);
     atomic_store_explicit(&client->caches, busy || cached->count > 0, memory_order_relaxed);
 }
 
@@ -554,7 +554,7 @@ void gb_cached_forget(struct gpubuf_client *client)
     unmap_page(cached);
     cached->asked = false;
     while (cached->oldest)
-        give_back(cached, cached->oldest);
+        release(cached, cached->oldest);
     for (struct gb_client_lease *lease = client->leases; lease; lease = lease->next) {
         if (lease->listed)
             unlist(cached, lease);

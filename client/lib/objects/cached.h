@@ -1,7 +1,7 @@
 /*
- * Cached leases: the library keeps them when their last reference is gone, so that the next open of
- * the name finds them without asking the daemon: whether the name still means the object is read in
- * a page that the daemon writes (`cache` of docs/PROTOCOL.md). All with the client's lock held.
+ * Cached leases: the library keeps them when their last reference is dropped, so that the next open
+ * of the name finds them without asking the daemon: whether the name still means the object is read
+ * in a page that the daemon writes (`cache` of docs/PROTOCOL.md). All with the client's lock held.
  *
  * A version that is opened once costs nothing: the library asks for the page when a version was
  * opened twice, and keeps only leases of such versions.
@@ -42,8 +42,8 @@ void gb_cached_list(struct gb_client_lease *lease);
    still what the name means; else NULL. */
 struct gpubuf_object *gb_cached_find(struct gpubuf_client *client, const char *name,
                                      uint64_t version);
-/* The last reference to the lease is gone. True: it is cached. False: it is not, and is no longer
-   listed. */
+/* The last reference to the lease was dropped. True: it is cached. False: it is not, and is no
+   longer listed. */
 bool gb_cached_add(struct gb_client_lease *lease);
 
 /* The daemon wants leases back, or a segment. */

@@ -16,9 +16,9 @@ struct gb_hold;
 /*
  * Holds the whole mapping that the object's buffer `which` lies in and tells where it is; the
  * caller ends the hold with gb_hold_drop. Of a view it holds the window, which reads as zeros while
- * it is parked and after its end. Of live memory that may be written it tells of that buffer alone.
- * 1 if there is no such buffer, if it has no memory, or if it is on a GPU; then nothing is held.
- * Errors are those of gpubuf_memory.
+ * it is parked and after its end. Of live memory that may be written it describes that buffer
+ * alone. 1 if there is no such buffer, if it has no memory, or if it is on a GPU; then nothing is
+ * held. Errors are those of gpubuf_memory.
  */
 int gb_hold_mapping(const struct gpubuf_object *object, enum gpubuf_which which,
                     struct gb_hold **hold, struct gpubuf_memory *mapping);

@@ -102,7 +102,7 @@ struct gb_client_lease {
 void gb_client_lease_add(struct gb_client_lease *lease);
 /* Ends a lease without references, and notes that the daemon is to be told. With the lock held. */
 void gb_client_lease_end(struct gb_client_lease *lease);
-/* Frees it and nothing else. In a child of fork nothing of the client may be touched, since its
+/* Frees only the lease. In a child of fork nothing of the client may be touched, since its
    lock may be held for ever, and what a lease waits for is not the child's to give back. */
 void gb_client_lease_free(struct gb_client_lease *lease);
 /* Lets the lease's segments go. For a lease that is in the client's. */
@@ -113,7 +113,7 @@ bool gb_client_lease_is_writable(const struct gb_client_lease *lease);
 void gb_client_lease_discard(struct gb_client_lease *lease);
 
 /*
- * Sees to it that the daemon is told of released leases: at once, or, where releases follow one
+ * Has released leases reported to the daemon: at once, or, where releases follow one
  * another within a millisecond, with the next message or by the flusher. Inside a callback they are
  * sent when the callbacks have run. With the lock held.
  */

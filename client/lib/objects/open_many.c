@@ -19,7 +19,7 @@
  * If there are more names than one request may have, they are asked for in parts, several of them
  * under way at a time. The program knows one request, which is never sent itself. It ends with the
  * last of its parts, or with the first that fails. When a part has failed or the request is
- * canceled, the other parts go on alone: they take in what the daemon grants, and give it back.
+ * canceled, the other parts continue alone: they receive what the daemon grants, and release it.
  */
 #define PARTS 4
 

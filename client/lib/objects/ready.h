@@ -18,7 +18,7 @@ struct gb_ready {
 
 /* Takes the event over. NULL: out of memory. */
 struct gb_ready *gb_ready_new(const unsigned char handle[GB_IPC_BYTES], struct gb_gpu_event *event);
-/* Drops the event. NULL is fine. Not in a child of fork, where it is merely to be freed. */
+/* Drops the event. NULL is fine. Not in a child of fork, where it is only to be freed. */
 void gb_ready_free(struct gb_ready *ready);
 
 #endif

@@ -175,7 +175,7 @@ static void end_frames(struct gpubuf_stream *stream)
     }
 }
 
-/* Another writer has come: its page takes the place of the last one's, which changes no more. */
+/* Another writer has joined: its page replaces the last one's, which no longer changes. */
 static void follow(struct gpubuf_stream *stream, const struct gb_stream_front *front,
                    uint32_t writer)
 {
@@ -616,7 +616,7 @@ static int find_frame(struct gpubuf_stream *stream, struct gb_ring_frame *read)
     int why = 0;
 
     end_frames(stream);
-    /* A writer leaves no more frames that are none; one that lies may go on telling of some. */
+    /* A writer leaves no more frames that are none; a hostile one may continue to report some. */
     for (unsigned tries = 0; tries < GB_STREAM_SLOTS; tries++, missed = read->missed + 1) {
         if (!stream->early.number && (why = gb_ring_read(reader, &stream->early)) < 0)
             return why;

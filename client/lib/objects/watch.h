@@ -4,7 +4,7 @@
 
 #include "client/lib/wire/client.h"
 
-/* The daemon tells of an event: `params` of its notification. */
+/* The daemon reports an event: `params` of its notification. */
 void gb_watcher_event(struct gpubuf_client *client, struct gb_json params);
 /* The connection is lost for good. */
 void gb_watcher_end_all(struct gpubuf_client *client);

@@ -277,7 +277,7 @@ static int note_unwanted(struct gb_resumption *resumption, uint64_t lease)
     return 0;
 }
 
-/* The next connection may give the number to another lease; and the daemon, if it goes on, the
+/* The next connection may give the number to another lease; and the daemon, if it continues, the
    memory to another process. */
 static void lose_lease(struct gb_client_lease *lease, bool same_instance)
 {

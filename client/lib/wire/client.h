@@ -76,13 +76,13 @@ struct gb_polling {
     bool leader;      /* a thread polls for all threads */
     unsigned pollers; /* threads that poll the socket without the lock */
     unsigned waiters; /* threads that wait on `changed` */
-    unsigned misses;  /* how often in a row polling for an answer was in vain */
+    unsigned misses;  /* how often in a row polling brought no answer */
     unsigned pause;   /* how many times not to poll before polling again */
 };
 
 /* How the connection ends: wire/receive.c. An error whose code is 0 is none. */
 struct gb_connection_end {
-    bool write_failed;        /* the daemon reads no more; what it still wrote is read first */
+    bool write_failed;        /* the daemon does not read any more; its last output is read first */
     bool hung_up;             /* the daemon has; what it still wrote may not have been received */
     struct gb_error lost;     /* the connection is, for that reason */
     struct gb_error farewell; /* why the daemon said that it shuts down */
@@ -114,7 +114,7 @@ struct gb_deliveries {
     uint64_t watch; /* or provided prefix, whose callback runs; 0: none */
 };
 
-/* Leases that have ended and that the daemon is still to be told of: wire/release.c. The capacity
+/* Leases that have ended and that are not reported to the daemon yet: wire/release.c. The capacity
    always suffices for all that live. The top bits say what is to be told. */
 struct gb_releases {
     uint64_t *ids;

@@ -36,7 +36,7 @@ static int exchange(struct gpubuf_client *client)
         (void)client->hooks->mend(client, -1);
     gb_flush_releases(client);
     /* A leader, in a blocking call, is woken by the same input and handles it. If the input were
-       received here, the leader would go on polling. */
+       received here, the leader would continue polling. */
     if (!client->polling.leader)
         handled = gb_receive(client, true);
     gb_flush(client);
@@ -53,7 +53,7 @@ int gpubuf_dispatch(struct gpubuf_client *client)
     if (!client->end.lost.code)
         handled = exchange(client);
     /* A callback may open a cached lease, and so on for ever: the next dispatch, for which the
-       program's loop is woken, goes on. If descriptors have run out nothing would wake it. */
+       program's loop is woken, continues. If descriptors have run out nothing would wake it. */
     gb_deliver(client, client->loop.set < 0);
     if (client->end.lost.code)
         handled = gb_report(client, &client->end.lost);

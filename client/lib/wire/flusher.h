@@ -1,5 +1,5 @@
 /*
- * Messages that may wait a moment but not for ever. The daemon is told of an ended lease by a
+ * Messages that may wait a moment but not for ever. An ended lease is reported to the daemon by a
  * message. Sent by itself it costs more than a whole round trip, since it wakes the daemon once
  * more; held back, it travels with the next request for nothing. But a program that falls idle must
  * not keep memory pinned. So a busy client's releases are held back, and one thread of the process,

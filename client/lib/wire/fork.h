@@ -1,5 +1,5 @@
 /*
- * A child of fork() inherits two things: the mappings, which it may go on reading, and copies of
+ * A child of fork() inherits two things: the mappings, which it may still read, and copies of
  * the sockets, which it must not keep, since the daemon takes a session to last as long as its
  * connection does. A handler closes them in the child and starts a new generation, by which every
  * call on an inherited client is refused.
@@ -9,7 +9,7 @@
 
 #include "client/lib/wire/client.h"
 
-/* Adds a client to those whose sockets a child of fork closes. */
+/* Has a child of fork close the client's socket. */
 int gb_fork_watch(struct gpubuf_client *client);
 /* Removes it and closes its connection, so that no fork sees it half closed. */
 void gb_fork_unwatch(struct gpubuf_client *client);

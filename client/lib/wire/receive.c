@@ -256,7 +256,7 @@ int gb_receive(struct gpubuf_client *client, bool all)
             break;
         handled += r;
         if (client->conn.drained)
-            break; /* the next poll tells of later input */
+            break; /* the next poll reports later input */
     }
     return handled;
 }

@@ -238,7 +238,7 @@ static void distrust(struct gb_peer_fetch *fetch)
         (void)gb_fail(&error, GPUBUF_E_PROTOCOL, "%s: it sent other content than %s has published",
                       gb_peer_remote_text(remote), fetch->origin);
         gb_peer_log_seldom(GB_LOG_ERROR, uv_now(fetch->fetches->parts->loop),
-                           gb_peer_remote_node(remote), NULL, "a machine is not believed",
+                           gb_peer_remote_node(remote), NULL, "machine sent wrong content",
                            GB_LOG_TEXT("why", error.message));
         transfer->senders[i].failed = true;
         transfer->error = error;

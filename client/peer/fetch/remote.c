@@ -150,7 +150,7 @@ static void say_failed(struct gb_peer_remote *remote, int status, const char *wh
 {
 
     gb_peer_log_seldom(GB_LOG_WARNING, uv_now(remote->remotes->parts->loop), remote->node, NULL,
-                       "no chunks by UCX", GB_LOG_TEXT("machine", remote->text),
+                       "UCX not used", GB_LOG_TEXT("machine", remote->text),
                        GB_LOG_TEXT("why", why));
     if (status != GPUBUF_E_UNSUPPORTED && status != GPUBUF_E_METHOD)
         remote->remotes->parts->figures->lane_failures++;

@@ -380,7 +380,7 @@ static void wait_busy(struct gb_peer_fetch *fetch)
     struct gb_peer_fetches *fetches = fetch->fetches;
 
     if (fetch->busy == 0)
-        gb_peer_log_another(GB_LOG_INFO, uv_now(fetches->parts->loop), "a fetch waits",
+        gb_peer_log_another(GB_LOG_INFO, uv_now(fetches->parts->loop), "fetch waits",
                             GB_LOG_TEXT("name", fetch->name),
                             GB_LOG_TEXT("why", fetch->error.message));
     if (fetch->busy < PAUSES_MOST)

@@ -150,10 +150,9 @@ static void take_over(struct publication *publication)
         return;
     publication->others = false;
     publisher->taken++;
-    gb_peer_log_another(GB_LOG_WARNING, uv_now(publisher->parts->loop),
-                        "the name is this machine's now, and was another's",
-                        GB_LOG_TEXT("name", publication->name),
-                        GB_LOG_NUMBER("version", publication->sent));
+    gb_peer_log_another(
+        GB_LOG_WARNING, uv_now(publisher->parts->loop), "name taken over from another machine",
+        GB_LOG_TEXT("name", publication->name), GB_LOG_NUMBER("version", publication->sent));
 }
 
 void gb_peer_publisher_changed(struct gb_peer_publisher *publisher, const char *name,

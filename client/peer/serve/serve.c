@@ -87,7 +87,7 @@ static void close_oldest(struct gb_peer_serve *serve, enum gb_peer_session_holds
     struct gb_peer_session *session = serve->all[best].session;
     gb_peer_log_seldom(
         GB_LOG_WARNING, uv_now(serve->parts->loop), NULL, NULL,
-        "connections beyond what may be open give way",
+        "connection closed, too many are open",
         GB_LOG_TEXT("holds", holds == GB_PEER_SESSION_HALF ? "half a handshake" : "no place"));
     take_out(serve, best);
     gb_peer_session_close(session);

@@ -67,9 +67,9 @@ static void say_connected(const struct gb_peer_session *session)
 static void say_ended(const struct gb_peer_session *session, const char *why)
 {
 
-    gb_peer_log_seldom(
-        GB_LOG_WARNING, uv_now(session->parts->loop), session->node, why, "a connection has ended",
-        GB_LOG_TEXT("machine", gb_peer_link_text(session->link)), GB_LOG_TEXT("why", why));
+    gb_peer_log_seldom(GB_LOG_WARNING, uv_now(session->parts->loop), session->node, why,
+                       "connection ended", GB_LOG_TEXT("machine", gb_peer_link_text(session->link)),
+                       GB_LOG_TEXT("why", why));
 }
 
 static void on_closed(struct gb_peer_link *link, const struct gb_error *why, void *user)
