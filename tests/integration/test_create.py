@@ -233,13 +233,3 @@ def test_modes(shared_peer, mode):
 def test_bad_modes(shared_peer, mode):
     error = shared_peer.error("invalid", "create", name="a", layout=bytes_layout(1), mode=mode)
     assert error.message.startswith("params.mode: ")
-
-
-GOOD_NAMES = ["a", "a/b/c", "x" * 255, "ü" * 127, "..", "a..b", "a b", "a\\b", "*", "😀", "-a", "~"]
-
-
-@pytest.mark.parametrize("name", GOOD_NAMES, ids=ascii)
-def test_good_names(shared_peer, name):
-    shared_peer.put(name)
-    assert shared_peer.call("stat", name=name)["object"]["name"] == name
-    shared_peer.call("delete", name=name)

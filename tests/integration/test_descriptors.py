@@ -55,13 +55,6 @@ def test_a_flood_without_a_line(peer, memory):
     assert ends(peer)
 
 
-def test_sixteen(peer, memory):
-    """In step, so the session lives on whatever becomes of the request."""
-    for ident in range(1, 4):
-        peer.send_raw(line(ident, fds=16), [memory] * 16)
-        assert peer.recv_message()["id"] == ident
-
-
 def test_refused_requests_keep_in_step(peer, memory):
     """Descriptors of a refused request are closed, and the next request finds its own."""
     peer.send_raw(line(1, "no such method", fds=2), [memory] * 2)
@@ -73,16 +66,6 @@ def test_refused_requests_keep_in_step(peer, memory):
     assert peer.open_object("d/ok").read() == bytes(8)
 
 
-def test_pipelined(peer, memory):
-    """Lines without descriptors before and after, in one burst."""
-    for i in range(20):
-        peer.send_raw(line(100 + i) + line(200 + i))
-        peer.send_raw(register(300 + i, f"d/{i}"), [memory])
-    ids = [peer.recv_message()["id"] for _ in range(60)]
-    assert ids == [base + i for i in range(20) for base in (100, 200, 300)]
-    assert len(peer.names("d/")) == 20
-
-
 def test_split_after_the_first_byte(peer, memory):
     """The descriptor comes with the first byte, the rest of the line in pieces."""
     text = register(1, "d/split")
@@ -91,17 +74,6 @@ def test_split_after_the_first_byte(peer, memory):
     peer.send_raw(text[1:40])
     peer.wait_until_read()
     peer.send_raw(text[40:])
-    assert "result" in peer.recv_message()
-
-
-def test_the_next_message_right_behind_a_half_one(peer, memory):
-    """The end of one line and the first byte of the next, which brings a descriptor."""
-    first = line(1)
-    peer.send_raw(first[:10])
-    peer.wait_until_read()
-    peer.send_raw(first[10:])
-    peer.send_raw(register(2, "d/behind"), [memory])
-    assert "result" in peer.recv_message()
     assert "result" in peer.recv_message()
 
 

@@ -26,17 +26,8 @@ def nested(levels):
 # unit/test_json.c has the grammar.
 NOT_JSON = {
     "empty": b"",
-    "blank": b"   ",
     "http": b"GET / HTTP/1.1",
-    "open brace": b"{",
     "two values": b'{"jsonrpc":"2.0","id":1,"method":"stats"} {}',
-    "bytes after": b'{"jsonrpc":"2.0","id":1,"method":"stats"}x',
-    "NaN": b'{"id":NaN}',
-    "lone high surrogate": b'{"id":"\\ud800"}',
-    "control character": b'{"id":"\x01"}',
-    "NUL": b'{"id":"\x00"}',
-    "invalid UTF-8": b'{"id":"\xff\xfe"}',
-    "wrong bracket": b"[}",
     "thousands of brackets": b"[" * 100000,
 }
 
@@ -74,20 +65,9 @@ def test_an_escaped_nul(shared_peer):
 
 # what -> (line, kind of the error). unit/test_rpc.c has every way.
 NOT_A_REQUEST = {
-    "string": ('"stats"', "request"),
-    "empty object": ("{}", "request"),
-    "empty batch": ("[]", "request"),
     "batch": ("[" + request() + "]", "request"),
-    "jsonrpc 1.0": (request(jsonrpc="1.0"), "request"),
-    "method number": (request(method=3), "request"),
     "id fraction": (request(id=1.5), "request"),
-    "id with a NUL": (request(id="a\0"), "request"),
-    "method with a NUL": (request(method="stats\0"), "request"),
-    "a reply": ('{"jsonrpc":"2.0","id":1,"result":{}}', "invalid"),
     "unknown member": (request(extra=1), "invalid"),
-    "a member twice": ('{"jsonrpc":"2.0","id":1,"method":"stats","method":"list"}', "invalid"),
-    "params array": (request(params=[]), "invalid"),
-    "fds text": (request(fds="1"), "invalid"),
     "fds too many": (request(fds=17), "invalid"),
 }
 
@@ -106,14 +86,6 @@ def test_unknown_method(shared_peer):
     for method in ("", "Stats", "stats ", "rpc.discover", "x" * 1000, "größe"):
         error = shared_peer.error("method", method)
         assert error.code == -32601
-
-
-@pytest.mark.parametrize("ident", [0, 1, -7, (1 << 52) - 1, "", "a", "x" * 64, "ü", '"\\\n', None])
-def test_ids_come_back_as_they_were(shared_peer, ident):
-    shared_peer.send({"jsonrpc": "2.0", "id": ident, "method": "stats", "params": {}})
-    reply = shared_peer.recv_message()
-    assert reply["id"] == ident and type(reply["id"]) is type(ident)
-    assert "result" in reply
 
 
 def test_requests_without_id_are_done_and_not_answered(shared_peer):
@@ -222,10 +194,3 @@ def test_half_close_is_served_to_the_last_whole_line(shared_peer):
     shared_peer.send_raw((request(id=1) + "\n" + request(id=2) + "\n" + request(id=3)).encode())
     shared_peer.socket.shutdown(1)
     assert [m["id"] for m in shared_peer.expect_closed()] == [1, 2]
-
-
-def test_white_space_and_escapes_are_json(shared_peer):
-    shared_peer.send_raw(
-        b' \t{ "\\u006asonrpc" : "2.0" , "id" :\t7 , "method" : "st\\u0061ts" } \r\n'
-    )
-    assert shared_peer.recv_message()["id"] == 7

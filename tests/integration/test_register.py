@@ -106,50 +106,6 @@ def test_too_small(peer, memfd):
     assert error.message.startswith("params.handles[0]")
 
 
-@pytest.mark.parametrize("where,path", [
-    (layout(4096, offset=1), "params.layout"),
-    (layout(4097), "params.layout"),
-    (layout(1, offset=4096), "params.layout"),
-    (layout(16, offset=(1 << 52) - 8), "params.layout.data"),
-    (layout(1, handle=1), "params.layout"),
-    (layout(1, handle=-1), "params.layout.data.handle"),
-    ({"kind": "bytes", "bytes": 1}, "params.layout.data"),
-    ({"kind": "bytes", "bytes": 1, "data": {"bytes": 1}}, "params.layout.data"),
-    ({"kind": "bytes", "bytes": 9, "data": {"handle": 0, "offset": 0, "bytes": 8}},
-     "params.layout.data"),
-    ({"kind": "column", "dtype": "int32", "length": 2,
-      "data": {"handle": 0, "offset": 2, "bytes": 8}}, "params.layout.data"),
-], ids=["past the end", "longer", "at the end", "overflow", "no such handle", "handle -1",
-        "no data", "no place", "too short", "unaligned"])
-def test_bad_layouts(shared_peer, memfd, where, path):
-    error = shared_peer.error("invalid", "register", fds=[memfd(bytes(4096))], name="r",
-                              layout=where, handles=[handle(4096)])
-    assert error.message.startswith(path), error.message
-
-
-@pytest.mark.parametrize("handles,path", [
-    ([], "params.handles"),
-    ({}, "params.handles"),
-    ([1], "params.handles[0]"),
-    ([{}], "params.handles[0]"),
-    ([handle(4096, kind="file")], "params.handles[0].kind"),
-    ([handle(4096, fd=1)], "params.handles[0].fd"),
-    ([handle(4096, fd=-1)], "params.handles[0].fd"),
-    ([handle(4096, fd="0")], "params.handles[0].fd"),
-    ([handle("4096")], "params.handles[0].bytes"),
-    ([handle(-1)], "params.handles[0].bytes"),
-    ([handle(4096, device=0)], "params.handles[0].device"),
-    ([handle(4096, more=1)], "params.handles[0].more"),
-    ([{"kind": "memfd", "bytes": 4096, "device": "host"}], "params.handles[0].fd"),
-    ([{"kind": "memfd", "fd": 0, "device": "host"}], "params.handles[0].bytes"),
-], ids=str)
-def test_bad_handles(shared_peer, memfd, handles, path):
-    error = shared_peer.error("invalid", "register", fds=[memfd(bytes(4096))], name="r",
-                              layout=layout(4096), handles=handles)
-    assert error.message.startswith(path), error.message
-    shared_peer.error("not_found", "stat", name="r")
-
-
 def test_a_regular_file_is_no_memfd(peer, directory):
     with open(f"{directory}/file", "wb+") as file:
         file.write(bytes(4096))
