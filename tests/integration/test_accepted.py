@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import device
 from layouts import a_layout, counts, replaced
-from peer import RpcError, bytes_layout, column, table
+from peer import RpcError, column, table
 from restarts import supervised  # noqa: F401, a fixture
 
 EXAMPLES = int(os.environ.get("GPUBUF_TEST_PROGRAMS", 12))

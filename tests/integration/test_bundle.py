@@ -9,7 +9,7 @@ import pytest
 import device as test_device
 from ctl import FAILED
 from device import MIB
-from peer import bytes_layout, table
+from peer import bytes_layout
 from restarts import supervised  # noqa: F401  (a fixture)
 from tiers import BELOW, start  # noqa: F401  (a fixture)
 from weights import make, read

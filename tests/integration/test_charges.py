@@ -293,37 +293,3 @@ def test_what_is_read_after_its_name_has_gone_counts_for_its_readers(daemon_fact
     b.close()
     peer = daemon.connect_as(B, B)
     assert account(peer, B)["used"] == account(peer, B)["held"] == 0
-
-
-def test_both_pay_while_both_have_a_name(daemon_factory):
-    daemon = daemon_factory("--quota", "default:bytes=8M")
-    a, b = daemon.connect_as(A, A), daemon.connect_as(B, B)
-    a.create_object("x", bytes_layout(6 * MIB), mode="0666")
-    b.call("alias", name="y", of="x", mode="0666")
-    assert account(a, A)["used"] == account(b, B)["used"] == 6 * MIB
-    assert (account(a, A)["held"], account(b, B)["held"]) == (6 * MIB, 0)
-    a.unmap()
-    a.call("delete", name="x")
-    assert account(a, A)["used"] == account(a, A)["held"] == 0
-    assert account(b, B)["used"] == account(b, B)["held"] == 6 * MIB and adds_up(daemon)
-    a.call("alias", name="z", of="y")
-    assert account(a, A)["held"] == 6 * MIB and account(b, B)["held"] == 0
-    b.call("delete", name="y")
-    a.call("delete", name="z")
-    assert account(b, B)["used"] == account(a, A)["used"] == 0 and adds_up(daemon)
-
-
-def test_a_crash_changes_no_account(supervised):  # noqa: F811
-    daemon = supervised("--quota", "default:bytes=8M", "--grace", "300")
-    a, b = daemon.connect_as(A, A), daemon.connect_as(B, B)
-    for i in range(3):
-        a.create_object("x", bytes_layout(2 * MIB), mode="0644", replace=True)
-        b.call("alias", name=f"b/{i}", of="x", mode="0600")
-    a.put("small")
-    before = [account(a, A), account(b, B)]
-    assert before[0]["used"] == 2 * MIB + 256 and before[1]["used"] == 6 * MIB
-    daemon.crash()
-    a, b = daemon.connect_as(A, A), daemon.connect_as(B, B)
-    assert [account(a, A), account(b, B)] == before
-    b.call("delete", names=["b/0", "b/1"])
-    assert account(b, B)["used"] == 2 * MIB

@@ -16,17 +16,6 @@ def gone(watcher, count):
     return [(kind, name) for kind, name, _ in watcher.events(count) if kind != "sealed"]
 
 
-def test_a_time(peer, watcher):
-    peer.put("a")
-    peer.put("b")
-    assert peer.call("set", name="a", ttl_ms=1) == {}
-    assert gone(watcher, 3) == [("deleted", "a")]
-    assert peer.names() == ["b"]
-    peer.error("not_found", "open", name="a")
-    peer.put("a", b"anew")
-    assert peer.call("stat", name="a")["object"]["ttl_ms"] == 0
-
-
 def test_another_time(peer, watcher):
     """Later, sooner, never: what was said last counts."""
     for name in ("later", "never", "sooner"):
@@ -39,24 +28,6 @@ def test_another_time(peer, watcher):
     assert told == {"later": 7200000, "never": 0}
     assert "expires_ms" not in peer.call("stat", why=True, name="never")
     assert 3600000 < peer.call("stat", why=True, name="later")["expires_ms"] <= 7200000
-
-
-def test_who_holds_it_keeps_it(daemon, peer, watcher):
-    peer.put("a", b"still here")
-    opened = daemon.connect().open_object("a")
-    peer.call("set", pinned=True, name="a")
-    peer.call("set", name="a", ttl_ms=1)
-    assert gone(watcher, 2) == [("deleted", "a")]
-    peer.put("other", b"y" * 100)
-    assert opened.read() == b"still here"
-
-
-def test_only_this_name(peer, watcher):
-    peer.put("a", b"shared")
-    peer.call("alias", name="b", of="a")
-    peer.call("set", name="a", ttl_ms=1)
-    assert gone(watcher, 3) == [("deleted", "a")]
-    assert peer.open_object("b").read() == b"shared"
 
 
 @pytest.mark.root

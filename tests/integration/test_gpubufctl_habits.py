@@ -4,7 +4,6 @@ of the command line."""
 import json
 import re
 
-import numpy
 import pytest
 
 from ctl import FAILED, USAGE

@@ -123,29 +123,3 @@ def test_a_resume_that_is_refused_changes_nothing(daemon, peer):
     assert held["lease"] == lease and held["client"] == "before"
     assert again.call("release", lease=lease) == {}
     assert peer.call("leases")["leases"] == []
-
-
-def test_resume_gives_back_what_is_still_there(daemon, peer):
-    """By the same daemon: a lease for what is unchanged, null for the rest; mappings count again."""
-    version = peer.put("a")
-    peer.put("b")
-    broken = daemon.connect()
-    instance = broken.call("hello", protocol=1)["instance"]
-    broken.call("open", names=["a", "b"])
-    broken.close()
-    peer.put("b", replace=True)
-    again = daemon.connect()
-    wanted = [{"name": "a", "version": version}, {"name": "b", "version": version + 1}]
-    resumed = again.call("hello", protocol=1,
-                         resume={"instance": instance, "objects": wanted})["resumed"]
-    assert resumed[1] is None
-    (lease,) = peer.call("leases", name="a")["leases"]
-    assert lease["lease"] == resumed[0]
-    sessions = [m["session"] for m in peer.call("leases")["mapped"]]
-    assert lease["session"] in sessions, "what it still maps is in the account"
-    more = again.call("hello", protocol=1,
-                      resume={"instance": instance, "objects": wanted[:1] * 2})["resumed"]
-    assert len(peer.call("leases", name="a")["leases"]) == 3
-    again.error("busy", "hello", protocol=1)
-    again.call("release", leases=more)
-    again.call("release", lease=resumed[0])

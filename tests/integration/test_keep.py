@@ -140,17 +140,6 @@ def test_another_user_cannot_open_the_page_anew(daemon, as_user):
     assert as_user(daemon, 4711, 4711, work) == "denied"
 
 
-def test_a_slot_has_the_lease_until_its_end(peer, reader):
-    peer.put("a")
-    peer.put("b")
-    first, second = reader.open_object("a"), reader.open_object("b")
-    assert [reader.slot(first.slot), reader.slot(second.slot)] == [first.lease, second.lease]
-    first.release()
-    assert [reader.slot(first.slot), reader.slot(second.slot)] == [0, second.lease]
-    third = reader.open_object("a")  # the lowest that is free
-    assert third.slot == first.slot and reader.slot(third.slot) == third.lease
-
-
 def test_a_session_has_one_of_an_object(peer, reader):
     """A second lease would be of no use, and cannot be kept."""
     peer.put("a")
@@ -222,28 +211,6 @@ def test_a_page_has_a_limited_number(daemon, peer):
         entries = reader.call("open", names=names[at:at + 64])["objects"]
         assert ["slot" in one for one in entries] == [at < slots] * 64
     assert os.fstat(reader.page_fd).st_size == 16 << 10  # nobody is charged for it
-
-
-# RELIABILITY.md: Clients that end 4
-def test_a_slot_is_cleared_before_the_answer(daemon, peer, reader):
-    """When what changes the name's meaning is answered the slot is 0."""
-    peer.put("a", b"old")
-    other = keeper(daemon)
-    used, kept = reader.open_object("a"), other.open_object("a")
-    other.call("cache", leases=[kept.lease])
-    peer.put("a", b"new", replace=True)
-    assert [reader.slot(used.slot), other.slot(kept.slot)] == [0, 0]
-    assert used.read() == b"old"  # the lease is one all the same
-    other.no_notification()  # whoever keeps it finds out
-
-
-def test_an_alias_means_what_it_did(peer, reader):
-    """A name is one name: its object's other names may change."""
-    peer.put("a", b"abc")
-    peer.call("alias", name="part", of="a", slice={"offset": 1, "length": 1})
-    opened = reader.open_object("part")
-    peer.put("a", b"xyz", replace=True)
-    assert reader.slot(opened.slot) == opened.lease and opened.read() == b"b"
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])

@@ -22,15 +22,6 @@ def test_members(daemon, peer):
     assert 0 <= lease["age_ms"] < 60000
 
 
-def test_a_writers_lease(peer):
-    made = peer.create("a", bytes_layout(1))
-    (lease,) = peer.call("leases")["leases"]
-    assert lease["access"] == "rw" and lease["name"] == "a"
-    peer.call("seal", lease=made["lease"])
-    (lease,) = peer.call("leases")["leases"]
-    assert lease["access"] == "r"
-
-
 def test_by_name(daemon, peer):
     peer.put("a")
     peer.put("b")
@@ -60,19 +51,6 @@ def test_mapped(daemon, peer):
     peer.call("trim")
     assert mine() == [{**told, "retiring": True}]
     assert peer.pinned_by_clients() == told["bytes"]
-
-
-def test_unmap(daemon, peer):
-    peer.put("a", b"x")
-    reader = daemon.connect()
-    session = reader.call("hello", protocol=1)["session"]
-    opened = reader.open_object("a")
-    segment = opened.layout["data"]["segment"]
-    opened.release()
-    assert reader.call("unmap", segments=[segment]) == {}
-    assert session not in [m["session"] for m in peer.call("leases")["mapped"]]
-    again = reader.call("open", name="a")
-    assert [s["id"] for s in again["segments"]] == [segment], "a handle is needed again"
 
 
 def test_unmap_of_what_was_never_had(daemon, peer):

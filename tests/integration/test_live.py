@@ -34,15 +34,6 @@ def writers(peer, name="pool"):
             for one in reasons if one["kind"] == "leased" and one["access"] == "rw"]
 
 
-def claimer(name="pool", **params):
-    """A child's work: claims, and holds the claim."""
-    return lambda peer: claim(peer, name, **params)["generation"]
-
-
-def writer(name="pool"):
-    return lambda peer: peer.call("open", name=name, access="write")["lease"]
-
-
 def test_whoever_may_write_it(daemon):
     """Its creator's end changes nothing: another opens it for writing."""
     first = Child(daemon.path, lambda peer: make(peer)["object"]["version"])
@@ -201,20 +192,6 @@ def test_a_claim_that_waits_no_more_lets_others_go(daemon, how):
     second.close()
 
 
-def test_killed_writer(daemon):
-    peer = daemon.connect()
-    peer.call("release", lease=make(peer)["lease"])
-    for work, generation in ((claimer(), 2), (writer(), 3)):  # alone, or one who shares the writing
-        child = Child(daemon.path, work)
-        waiting = peer.request("open", name="pool", access="write", exclusive=True, wait_ms=60000)
-        peer.call("stats")
-        assert not peer.replies
-        child.kill()
-        claimed = peer.reply(waiting)
-        assert claimed["generation"] == generation
-        peer.call("release", lease=claimed["lease"])
-
-
 def test_hung_up_writer(daemon):
     """A process that has closed its connection may go on writing: its claim ends with the last of its threads."""
     def work(peer):
@@ -279,34 +256,6 @@ def test_passed_connection(daemon):
     assert claim(peer, wait_ms=60000)["generation"] == 2
 
 
-def test_deleted_while_it_is_written(daemon):
-    """The name is free at once, and the memory stays until the last writer is over."""
-    peer = daemon.connect()
-    peer.call("release", lease=make(peer)["lease"])
-    child = Child(daemon.path, claimer())
-    waiting = peer.request("open", name="pool", access="write", exclusive=True, wait_ms=60000)
-    peer.call("delete", name="pool")
-    assert peer.call("stats")["devices"][0]["objects"] == 1
-    lease = make(peer)["lease"]
-    assert told(peer)["generation"] == 0
-    child.kill()
-    peer.wait_for_stats(lambda stats: stats["devices"][0]["objects"] == 1)
-    assert waiting not in peer.replies  # it waits for the new one, which its creator writes
-    peer.call("release", lease=lease)
-    claimed = peer.reply(waiting)
-    assert claimed["generation"] == 1
-    peer.call("release", lease=claimed["lease"])
-
-
-def test_expires_while_it_is_written(daemon):
-    peer = daemon.connect()
-    lease = make(peer, ttl_ms=20)["lease"]
-    peer.wait_for_stats(lambda stats: peer.names() == [])
-    assert peer.call("stats")["devices"][0]["objects"] == 1
-    peer.call("release", lease=lease)
-    assert peer.call("stats")["devices"][0]["objects"] == 0
-
-
 def test_replaced(daemon):
     peer, other = daemon.connect(), daemon.connect()
     old = make(peer)
@@ -316,29 +265,6 @@ def test_replaced(daemon):
     assert other.open_object("pool").object["state"] == "sealed"
     peer.call("release", lease=old["lease"])
     assert peer.call("stats")["devices"][0]["objects"] == 1
-
-
-@pytest.mark.host_only("the driver's own memory does not outlive it by itself")
-def test_daemon_dies_while_it_is_written(supervised):  # noqa: F811
-    """A live object, its generation and its writers outlive the daemon."""
-    daemon = supervised()
-    peer = daemon.connect()
-    peer.call("release", lease=make(peer)["lease"])
-    peer.call("release", lease=claim(peer)["lease"])
-    held = claim(peer)
-    data = held["object"]["layout"]["data"]
-    peer.write(data, b"before")
-    dead = Child(daemon.path, lambda peer: make(peer, "other")["lease"])
-    daemon.crash()
-    peer.write(data, b"beyond")
-    second = daemon.connect()
-    assert told(second)["generation"] == 2 and told(second)["live"] is True
-    assert writers(second) == [(os.getpid(), True, True)]
-    assert second.open_object("pool").read()[:6] == b"beyond"
-    assert writers(second, "other") == [(dead.pid, False, True)]
-    dead.kill()
-    assert claim(second, "other", wait_ms=60000)["generation"] == 1
-    second.error("timeout", "open", name="pool", access="write", wait_ms=50)
 
 
 @pytest.mark.host_only("the driver's own memory does not outlive it by itself")

@@ -17,7 +17,7 @@ PROGRAMS = int(os.environ.get("GPUBUF_TEST_PROGRAMS", "40")) // 10
 SEED = int(os.environ.get("GPUBUF_TEST_SEED", "1"))
 
 
-# RELIABILITY.md: Clients that end 7, The daemon ends 2, 9, 11
+# RELIABILITY.md: Clients that end 5, 7, The daemon ends 2, 9, 11
 @pytest.mark.parametrize("part", range(PARTS))
 def test_programs(part):
     for number in range(part, max(PARTS, PROGRAMS), PARTS):

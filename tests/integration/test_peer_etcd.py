@@ -2,7 +2,6 @@
 with a real etcd, which is stopped, killed, compacted, and parted from its nodes by a proxy."""
 
 import shutil
-import signal
 import subprocess
 import time
 

@@ -74,17 +74,6 @@ def test_memory_of_the_dead_is_free_at_once(daemon, peer, child):
         assert peer.used() == 0
 
 
-# RELIABILITY.md: Clients that end 5
-def test_sealed_objects_stay(daemon, peer, child):
-    def work(session):
-        session.put("sealed", b"stays")
-        session.create("unsealed", bytes_layout(5))
-
-    child(daemon, work).kill()
-    assert peer.names() == ["sealed"]
-    assert peer.open_object("sealed").read() == b"stays"
-
-
 # RELIABILITY.md: Clients that end 6
 def test_a_stopped_holder_keeps_its_lease(daemon, peer, child):
     """No heartbeats: who merely stands still loses nothing."""

@@ -40,20 +40,6 @@ def test_what_was_restored_leaves_again_without_being_copied(tiered):
     assert tiered.tier(BELOW)["reads"] >= 5
 
 
-def test_what_is_held_stays(tiered):
-    tiered.put("kept", evict="keep")
-    tiered.put("leased")
-    reader = tiered.daemon.connect()
-    opened = reader.open_object("leased")
-    for name in "abc":
-        tiered.put(name)
-    assert tiered.tiers_of(["kept", "leased", "a", "b", "c"]) == [
-        "device", "device", BELOW, BELOW, "device"]
-    assert opened.read()[:64] == content("leased", 64)
-    error = tiered.peer.error("no_space", "create", name="d", layout=bytes_layout(2 * SIZE))
-    assert "holds most" in error.message and str(os.getpid()) in error.message
-
-
 def test_events(tiered):
     watch = tiered.daemon.connect()
     watch.call("watch", kinds=["spilled", "restored", "evicted"])
@@ -107,28 +93,7 @@ def test_a_name_that_goes_while_another_comes_back(tiered):
     tiered.check("a", "b")
 
 
-# RELIABILITY.md: Memory is short 5
-def test_more_at_once_than_the_device_holds(tiered):
-    for name in "abcde":
-        tiered.put(name)
-    reader = tiered.daemon.connect()
-    objects = reader.call("open", names=list("abcde"))["objects"]
-    kinds = [entry.get("error", {}).get("data", {}).get("kind", "ok") for entry in objects]
-    assert sorted(kinds) == ["no_space"] * 2 + ["ok"] * 3
-    reader.call("release", leases=[e["lease"] for e in objects if "lease" in e])
-    tiered.check(*"abcde")
-
-
 # ---- names and memory --------------------------------------------------------------------------
-
-
-def test_one_that_expires_while_it_is_away(tiered):
-    tiered.put("a")
-    tiered.peer.call("move", name="a")
-    tiered.peer.call("set", name="a", ttl_ms=1)
-    tiered.peer.wait_for_stats(lambda s: s["names"] == 0)
-    tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"]))
-    assert tiered.peer.used() == 0
 
 
 def test_registered_memory(tiered):
@@ -138,18 +103,6 @@ def test_registered_memory(tiered):
     tiered.peer.call("move", name="mine")
     assert tiered.tier_of("mine") == BELOW
     tiered.check("mine")
-
-
-def test_objects_of_users_come_back_to_their_domains(tiered):
-    tiered.put("private")
-    tiered.put("public", mode="0644")
-    for name in ("private", "public"):
-        tiered.peer.call("move", name=name)
-    tiered.check("public", "private")
-    reader = tiered.daemon.connect()
-    result = reader.call("open", names=["private", "public"])
-    data = [e["object"]["layout"]["data"] for e in result["objects"]]
-    assert data[0]["segment"] != data[1]["segment"]
 
 
 # ---- by hand -----------------------------------------------------------------------------------

@@ -245,29 +245,6 @@ def test_its_own_time_to_live(peer):
     assert peer.used() == 0
 
 
-# RELIABILITY.md: Older versions 5
-def test_eviction_takes_older_versions_as_others(daemon_factory):
-    """And a name that is evicted takes them along: it never means an older one."""
-    daemon = daemon_factory("--evict", "drop")
-    peer = daemon.connect()
-
-    def put(name, size, step=0):
-        with daemon.connect() as producer:  # whose mappings go with it
-            seal(producer, step, 2, name, size)
-        peer.wait_for_stats(lambda stats: stats["sessions"] == 1)
-
-    for step in range(3):
-        put("w", 16 * MIB, step)
-    put("other", 20 * MIB)
-    assert labels(peer) == ["step-2", "step-1"]
-    peer.open_object("w", label="step-1").release()
-    peer.open_object("other").release()  # so that the current one is the next to leave
-    put("more", 20 * MIB)
-    assert labels(peer) == []
-    peer.error("not_found", "open", name="w", label="step-1")
-    peer.wait_for_stats(lambda stats: stats["objects"] == 2)
-
-
 def test_one_that_is_not_current_is_meant(peer):
     made = [seal(peer, step, 2) for step in (1, 2, 3)]
     peer.call("move", tier="device", name="w", version=made[0])

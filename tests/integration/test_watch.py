@@ -2,8 +2,6 @@
 
 import pytest
 
-from peer import bytes_layout
-
 
 def told(events):
     return [(kind, name) for kind, name, _ in events]
@@ -28,17 +26,6 @@ def test_the_object_is_told_without_its_layout(daemon, peer):
     stat = peer.call("stat", name="a")["object"]
     del stat["layout"], stat["idle_ms"]
     assert {**told_object, "leases": 0} == {**stat, "leases": 0}  # the writer held one just then
-
-
-def test_unsealed_and_aborted_are_not_told(daemon, peer):
-    watcher = daemon.connect()
-    watcher.call("watch")
-    one = peer.create("one", bytes_layout(1))["lease"]
-    two = peer.create("two", bytes_layout(1))["lease"]
-    peer.call("release", lease=one)
-    peer.call("seal", lease=two)
-    assert told(watcher.events(2)) == [("synced", None), ("sealed", "two")]
-    watcher.no_notification()
 
 
 def test_prefix(daemon, peer):
@@ -69,47 +56,10 @@ def test_kinds(daemon, peer):
     watcher.no_notification()
 
 
-def test_unwatch(daemon, peer):
-    watcher = daemon.connect()
-    watch = watcher.call("watch")["watch"]
-    peer.put("a")
-    assert told(watcher.events(2)) == [("synced", None), ("sealed", "a")]
-    assert watcher.call("unwatch", watch=watch) == {}
-    peer.put("b")
-    watcher.no_notification()
-    watcher.error(("stale", "not_found"), "unwatch", watch=watch)
-
-
 def test_a_watch_belongs_to_its_session(daemon, peer):
     watch = peer.call("watch")["watch"]
     daemon.connect().error(("stale", "not_found"), "unwatch", watch=watch)
     assert peer.call("unwatch", watch=watch) == {}
-
-
-def test_several_watches(daemon, peer):
-    watcher = daemon.connect()
-    one = watcher.call("watch", prefix="a")["watch"]
-    two = watcher.call("watch", prefix="ab")["watch"]
-    assert one != two
-    assert {e[2]["watch"] for e in watcher.events(2)} == {one, two}
-    peer.put("ab")
-    assert {e[2]["watch"] for e in watcher.events(2)} == {one, two}
-    watcher.call("unwatch", watch=one)
-    peer.put("abc")
-    assert [e[2]["watch"] for e in watcher.events(1)] == [two]
-    watcher.no_notification()
-
-
-def test_a_thousand_that_exist(daemon, peer):
-    peer.put("source")
-    names = [f"n/{i}" for i in range(1000)]
-    for ident in [peer.request("alias", name=n, of="source") for n in names]:
-        peer.reply(ident)
-    watcher = daemon.connect()
-    watcher.call("watch", prefix="n/")
-    events = told(watcher.events(1001))
-    assert sorted(n for _, n in events[:1000]) == sorted(names)
-    assert events[1000] == ("synced", None)
 
 
 # ---- numbers -----------------------------------------------------------------------------------

@@ -568,15 +568,6 @@ static pid_t start_hoarder(const char *pause_ms)
     return pid;
 }
 
-/* Until all its threads have stopped: those that are not told first may go on for a while. */
-static void stop_hoarder(pid_t pid)
-{
-    int status;
-    kill(pid, SIGSTOP);
-    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
-    assert_true(WIFSTOPPED(status));
-}
-
 static void end_hoarder(pid_t pid)
 {
     kill(pid, SIGKILL);
@@ -605,58 +596,6 @@ COUNTED(test_one_that_is_slow)
         end_hoarder(pid);
         wait_for(other, "cached", 0);
     }
-}
-
-/* Others do not wait for it; what it has counts as used, as it does without keeping. */
-/* RELIABILITY.md: Memory is short 6 */
-COUNTED(test_one_that_is_stopped)
-{
-    struct gpubuf_client *client = connect_client(), *other = connect_client();
-    (void)fill(client, other);
-    gpubuf_disconnect(client);
-    wait_for(other, "cached", 0);
-    pid_t pid = start_hoarder("0");
-    stop_hoarder(pid);
-    fails(other, GPUBUF_E_NO_SPACE, create_large(other, 250 * MIB, 0));
-    assert_int_equal(stat_value(other, "leases"), 8);
-    kill(pid, SIGCONT);
-    wait_for(other, "leases", 0); /* it answers what it was asked */
-    ok(other, create_large(other, 250 * MIB, PATIENTLY));
-    end_hoarder(pid);
-    gpubuf_disconnect(other);
-}
-
-struct wanting {
-    struct gpubuf_client *client;
-    int r;
-};
-
-static void *want(void *arg)
-{
-    struct wanting *wanting = arg;
-    wanting->r = create_large(wanting->client, 250 * MIB, 0);
-    return NULL;
-}
-
-/* In the middle of a recall. */
-/* RELIABILITY.md: Memory is short 6 */
-COUNTED(test_one_that_is_killed)
-{
-    struct gpubuf_client *client = connect_client(), *other = connect_client();
-    struct wanting wanting = {other, -1};
-    pthread_t thread;
-    (void)fill(client, other);
-    gpubuf_disconnect(client);
-    wait_for(other, "cached", 0);
-    pid_t pid = start_hoarder("0");
-    stop_hoarder(pid);
-    assert_int_equal(pthread_create(&thread, NULL, want, &wanting), 0);
-    end_hoarder(pid);
-    pthread_join(thread, NULL);
-    if (wanting.r < 0) /* it was killed too late for that */
-        wanting.r = create_large(other, 250 * MIB, PATIENTLY);
-    ok(other, wanting.r);
-    gpubuf_disconnect(other);
 }
 
 /* ---- a connection that breaks, and a child ---- */

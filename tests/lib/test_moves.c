@@ -62,33 +62,6 @@ TEST(test_spill_and_restore)
     ok(client, gpubuf_delete(client, "moves/a"));
 }
 
-TEST(test_no_room_to_restore_to)
-{
-    CLIENT *client = connect_client();
-    struct gpubuf_create_options keep = {.size = sizeof(keep), .evict = GPUBUF_EVICT_KEEP};
-    size_t bytes = 40 << 20, most = 200 << 20;
-    unsigned char *content = calloc(1, most);
-
-    assert_non_null(content);
-    put_counting(client, "moves/cold", bytes, 1);
-    ok(client, gpubuf_spill(client, "moves/cold", NULL));
-    ok(client, gpubuf_put_bytes(client, "moves/kept", content, most, &keep));
-    free(content);
-    ok(client, gpubuf_restore(client, "moves/cold", 0));
-    ok(client, gpubuf_spill(client, "moves/cold", NULL));
-    content = calloc(1, bytes);
-    assert_non_null(content);
-    ok(client, gpubuf_put_bytes(client, "moves/more", content, bytes, &keep));
-    free(content);
-    fails(client, GPUBUF_E_NO_SPACE, gpubuf_restore(client, "moves/cold", 0));
-    fails(client, GPUBUF_E_TIMEOUT, gpubuf_restore(client, "moves/cold", 30));
-    assert_string_equal(tier_of(client, "moves/cold"), "disk");
-    ok(client, gpubuf_delete(client, "moves/more"));
-    ok(client, gpubuf_restore(client, "moves/cold", 60000));
-    ok(client, gpubuf_delete(client, "moves/kept"));
-    ok(client, gpubuf_delete(client, "moves/cold"));
-}
-
 TEST(test_bad_arguments)
 {
     CLIENT *client = connect_client();

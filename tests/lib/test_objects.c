@@ -261,24 +261,6 @@ TEST(test_masked_array)
     gpubuf_release(array);
 }
 
-TEST(test_versions_and_replacing)
-{
-    struct gpubuf_object *old, *new, *none;
-    put_counting(client, "version", 64, 1);
-    ok(client, gpubuf_open(client, "version", NULL, &old));
-    put_counting(client, "version", 64, 2);
-    ok(client, gpubuf_open(client, "version", NULL, &new));
-    assert_true(gpubuf_object_version(new) > gpubuf_object_version(old));
-    assert_int_equal(*(unsigned char *)memory_of(old, GPUBUF_DATA, 64), 1);
-    assert_int_equal(*(unsigned char *)memory_of(new, GPUBUF_DATA, 64), 2);
-    struct gpubuf_open_options options = {.size = sizeof(options),
-                                          .version = gpubuf_object_version(new) + 1000};
-    fails(client, GPUBUF_E_STALE, gpubuf_open(client, "version", &options, &none));
-    fails(client, GPUBUF_E_EXISTS, gpubuf_put_bytes(client, "version", "x", 1, NULL));
-    gpubuf_release(old);
-    gpubuf_release(new);
-}
-
 TEST(test_unsealed_is_aborted)
 {
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 1 << 20};
