@@ -24,6 +24,8 @@ import threading
 import time
 from pathlib import Path
 
+from common import serving
+
 HERE = Path(__file__).resolve().parent
 GIB = 1 << 30
 READY = 6  # writers that wait at a time, so that none is waited for
@@ -192,8 +194,7 @@ def main():
         subprocess.run([nvcc, "-O2", "-std=c++17", "-arch=native", "-I", HERE.parents[1] / "include", "-o", program,
                         HERE / "live.cu", str(link), "-lcuda"], check=True, timeout=60)
         size = options.large_gib * GIB + GIB
-        serving = subprocess.Popen([daemon, "--socket", socket, "--device", f"cuda:0:{size}"], stderr=subprocess.DEVNULL)
-        try:
+        with serving(daemon, socket, "--device", f"cuda:0:{size}"):
             good.append(orders(program, env, 8))
             for name, size, seconds, least in (("small", 4 << 20, options.seconds, 10),
                                                ("large", options.large_gib * GIB, 12, 5)):
@@ -207,9 +208,6 @@ def main():
                 else:
                     rows = takeovers(program, socket, name, env, seconds, least)
                 good.append(report(f"{name}, {size / GIB:.3g} GiB", rows))
-        finally:
-            serving.kill()
-            serving.wait()
     sys.exit(0 if all(good) else 1)
 
 

@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from common import serving
+
 HERE = Path(__file__).resolve().parent
 CONTROL = "nvidia-cuda-mps-control"
 # A reader that keeps working, and says what it sees when it is asked.
@@ -72,31 +74,6 @@ class Server:
         shutil.rmtree(self.place, ignore_errors=True)
 
 
-class Daemon:
-    def __init__(self, options, environment, log):
-        self.place = Path(tempfile.mkdtemp(prefix="gpubuf-mps-"))
-        self.path = str(self.place / "s")
-        with open(log, "ab") as file:
-            self.process = subprocess.Popen(
-                [options.daemon, "--socket", self.path, "--device", "cuda:0:4G"], env=environment, stdout=subprocess.DEVNULL,
-                stderr=file)
-        end = time.monotonic() + 30
-        while not os.path.exists(self.path):
-            if self.process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"the daemon does not listen: see {log}")
-            time.sleep(0.01)
-
-    def stop(self):
-        self.process.terminate()
-        try:
-            return self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return "killed"
-        finally:
-            shutil.rmtree(self.place, ignore_errors=True)
-
-
 def python(code, environment, *arguments):
     done = subprocess.run([sys.executable, "-c", code, *arguments], env=environment, stdout=subprocess.PIPE, text=True,
                           timeout=120, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, check=False)
@@ -108,10 +85,11 @@ def faults(options, server, daemon_is_client, say):
     outside = {name: value for name, value in server.environment.items() if name != "CUDA_MPS_PIPE_DIRECTORY"}
     # Without a server at its pipe a process is no client of MPS.
     outside["CUDA_MPS_PIPE_DIRECTORY"] = str(server.place / "none")
-    daemon = Daemon(options, server.environment if daemon_is_client else outside, options.out / "mps-daemon.log")
-    environment = dict(server.environment, GPUBUFD_SOCKET=daemon.path)
+    path = str(server.place / "s")
+    environment = dict(server.environment, GPUBUFD_SOCKET=path)
     total = f"sum {1 << 24}"
-    try:
+    with serving(options.daemon, path, "--device", "cuda:0:4G", env=server.environment if daemon_is_client else outside,
+                 log=options.out / "mps-daemon.log") as daemon:
         found = python(PUT, environment, "weights")
         say("put and get", "right" if found == total else f"WRONG: {found}")
         reader = subprocess.Popen([sys.executable, "-c", READER], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -126,9 +104,8 @@ def faults(options, server, daemon_is_client, say):
         reader.wait()
         say("a new client, through the same daemon", python(PUT, environment, "after"))
         say("what was published, by a new client", python(READER, environment))
-        say("the daemon", "runs" if daemon.process.poll() is None else f"has ended with {daemon.process.returncode}")
-    finally:
-        say("the daemon's end", daemon.stop())
+        say("the daemon", "runs" if daemon.poll() is None else f"has ended with {daemon.returncode}")
+    say("the daemon's end", daemon.returncode)
     return right
 
 

@@ -10,10 +10,8 @@ the ufunc that of its tutorial.
 import os
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "python"))
-
-import frameworks  # noqa: E402
-from frameworks import check, child, equal, need, need_numba, same_memory  # noqa: E402
+import frameworks
+from frameworks import check, child, equal, need, need_numba, same_memory
 
 frameworks.CHECKS.clear()
 

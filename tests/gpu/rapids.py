@@ -17,10 +17,8 @@ import sys
 import time
 import traceback
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "python"))
-
-import frameworks  # noqa: E402
-from frameworks import check, child, daemon_with, equal, need, same_memory  # noqa: E402
+import frameworks
+from frameworks import check, child, daemon_with, equal, need, same_memory
 
 frameworks.CHECKS.clear()
 COLUMNS = {"i": [1, 2, 3, 4], "f": [0.5, None, 1.5, 2.5], "s": ["a", None, "äöü", ""]}

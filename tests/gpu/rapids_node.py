@@ -10,6 +10,7 @@ program has its time, and writes to files, so that none that is left can hold up
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
 import re
@@ -18,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from common import serving
 
 EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "rapids"
 # Steps that need the ones before them: (title, programs that run beside each other, each with what it must say).
@@ -102,31 +105,6 @@ def prepare(place, options):
         options.node_with = packed, {**environment, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
 
 
-def start(place, options):
-    """The daemon, when it listens."""
-    path = options.environment["GPUBUFD_SOCKET"]
-    devices = [options.device] if options.device.startswith("host") else [options.device, "host:1G"]
-    words = ["--socket", path, *(word for device in devices for word in ("--device", device)), "--log-level", "error"]
-    with open(place / "daemon.log", "wb") as file:
-        daemon = subprocess.Popen([options.daemon, *words], stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
-    end = time.monotonic() + options.seconds
-    while not os.path.exists(path) and daemon.poll() is None and time.monotonic() < end:
-        time.sleep(0.01)
-    if not os.path.exists(path):
-        stop(daemon)
-        raise SystemExit(f"the daemon did not start: {(place / 'daemon.log').read_text(errors='replace')}\n0 passed, 1 failed")
-    return daemon
-
-
-def stop(daemon):
-    daemon.terminate()
-    try:
-        daemon.wait(60)
-    except subprocess.TimeoutExpired:
-        daemon.kill()
-        daemon.wait()
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--daemon", help="the daemon's program; without it, that of $GPUBUFD_SOCKET is used")
@@ -140,13 +118,14 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         place = pathlib.Path(directory)
         prepare(place, options)
-        daemon = start(place, options) if options.daemon else None
-        try:
+        log = place / "daemon.log"
+        with contextlib.ExitStack() as stack:
+            if options.daemon:
+                devices = [options.device] if options.device.startswith("host") else [options.device, "host:1G"]
+                words = [word for device in devices for word in ("--device", device)]
+                stack.callback(lambda: print(log.read_text(errors="replace"), end=""))
+                stack.enter_context(serving(options.daemon, options.environment["GPUBUFD_SOCKET"], "--log-level", "error", *words, log=log))
             counts = tell_all(place, options)
-        finally:
-            if daemon:
-                stop(daemon)
-                print((place / "daemon.log").read_text(errors="replace"), end="")
     print(f"{counts[0]} passed, {counts[1]} failed")
     return 1 if counts[1] else 0
 

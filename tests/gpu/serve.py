@@ -21,10 +21,11 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from pathlib import Path
 
-from weights import Measured, Skip, Worker, WorkerError, expect
+import common
+from common import Skip, expect
+from weights import Measured, Worker, WorkerError
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -36,14 +37,7 @@ GRAPHS = {"enforce_eager": False,
 MODELS = {"bf16": (1, False), "fp8": (1, True), "other": (2, False), "big": (3, False)}  # seed, FP8
 FEW, GRAPHED = 100, 16
 CHECKS = []
-
-
-def check(title):
-    def add(function):
-        CHECKS.append((title, function))
-        return function
-
-    return add
+check = common.check(CHECKS)
 
 
 class Cold(Worker):
@@ -452,37 +446,9 @@ def big(place):
     engine.stop()
 
 
-def late(signum, frame):
-    raise TimeoutError("it takes too long")
-
-
 def run(place):
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
-    begun = time.monotonic()
-    signal.signal(signal.SIGALRM, late)
-    for title, function in CHECKS:
-        if place.options.only and function.__name__ not in place.options.only:
-            continue
-        started, state, said = time.monotonic(), "passed", ""
-        if started - begun > place.options.seconds:
-            state, said = "skipped", "no time left"
-        else:
-            signal.alarm(place.options.limit)
-            try:
-                function(place)
-            except Skip as why:
-                state, said = "skipped", str(why)
-            except Exception as error:  # noqa: BLE001: the next one is made all the same
-                state, said = "failed", f"{type(error).__name__}: {error}"
-                traceback.print_exc(file=sys.stderr)
-            signal.alarm(0)
-        counts[state] += 1
-        print(f"{state:8}{title} ({time.monotonic() - started:.1f} s){said and ': ' + said[:1500]}", flush=True)
-    print("\n| | measured | beside it | |\n|---|---|---|---|")
-    for row in place.rows:
-        print("| " + " | ".join(str(cell) for cell in row) + " |")
-    print(f"{time.monotonic() - begun:.0f} s")
-    return counts
+    chosen = [(title, function) for title, function in CHECKS if not place.options.only or function.__name__ in place.options.only]
+    return common.make_checks(chosen, place, place.options.seconds, place.options.limit)
 
 
 def main():

@@ -20,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from common import serving
+
 SOURCE = Path(__file__).with_name("streams.cu")
 WAYS = (["one"], ["device"], ["host"], ["cpu"], ["host", "behind"], ["ours"], ["device", "busy"], ["host", "busy"],
         ["cpu", "busy"], ["ours", "busy"])
@@ -31,15 +33,8 @@ LIMIT_S = 120
 @contextlib.contextmanager
 def daemon(build, env, path):
     """The environment for clients of a daemon of this script's own."""
-    command = [build / "bin/gpubufd", "--socket", path, "--device", "cuda:0", "--log-level", "error"]
-    with subprocess.Popen(command, env=env) as process:
-        try:
-            end = time.monotonic() + 20
-            while not os.path.exists(path) and process.poll() is None and time.monotonic() < end:
-                time.sleep(0.05)
-            yield {**env, "GPUBUFD_SOCKET": path}
-        finally:
-            process.terminate()
+    with serving(build / "bin/gpubufd", path, "--device", "cuda:0", env=env):
+        yield {**env, "GPUBUFD_SOCKET": path}
 
 
 def run(program, rounds, way, env, end):

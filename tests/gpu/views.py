@@ -11,12 +11,12 @@ About 100 seconds with 16 GiB and 10 000 rounds; the rounds end after --seconds 
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
+
+from common import serving
 
 import gpubufd
 
@@ -293,10 +293,7 @@ def main():
         path = f"{folder}/socket"
         os.environ["GPUBUFD_SOCKET"] = path
         gpus = [] if options.host_only else ["--device", f"cuda:0:{4 * size + GIB}", "--tier", f"host:{2 * size + GIB}"]
-        daemon = subprocess.Popen([options.daemon, "--socket", path, *gpus, "--device", "host:4G"])
-        try:
-            while not Path(path).exists():
-                time.sleep(0.05)
+        with serving(options.daemon, path, *gpus, "--device", "host:4G"):
             with gpubufd.connect(timeout=30, cache_bytes=8 * size + GIB) as client:
                 host(client)
                 if not options.host_only:
@@ -310,9 +307,6 @@ def main():
                     publisher.end()
                     torch.cuda.synchronize()
                     del graphs, state
-        finally:
-            daemon.send_signal(signal.SIGTERM)
-            daemon.wait(30)
     print(f"{time.monotonic() - begun:.0f} s in all; {len(MISSED)} missed{': ' if MISSED else ''}{', '.join(MISSED)}")
     return 1 if MISSED else 0
 

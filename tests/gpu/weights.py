@@ -18,34 +18,20 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from pathlib import Path
+
+import common
+from common import Skip, expect
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 GIB = 1 << 30
 CHECKS = []
-
-
-class Skip(Exception):
-    """It cannot be checked here; the text says why."""
+check = common.check(CHECKS)
 
 
 class WorkerError(Exception):
     """A worker could not do its order."""
-
-
-def check(title):
-    def add(function):
-        CHECKS.append((title, function))
-        return function
-
-    return add
-
-
-def expect(condition, text):
-    if not condition:
-        raise AssertionError(text)
 
 
 def llama(gib):
@@ -357,35 +343,17 @@ def killed(place):
 
 
 def run(place):
-    counts = {"ok": 0, "FAILED": 0, "skipped": 0}
-    begun = time.monotonic()
+    def warm():
+        if len(place.waiting) < 2:
+            place.warm(2)
+
     place.warm(1)
     place.one = place.fresh()
     place.warm(3)
-    for title, function in CHECKS:
-        if place.options.only not in title + function.__name__:
-            continue
-        started = time.monotonic()
-        state, said = "ok", ""
-        if started - begun > place.options.seconds:
-            state, said = "skipped", "no time left"
-        else:
-            try:
-                function(place)
-            except Skip as why:
-                state, said = "skipped", str(why)
-            except Exception as error:  # noqa: BLE001: the next one is made all the same
-                state, said = "FAILED", f"{type(error).__name__}: {error}"
-                traceback.print_exc(file=sys.stderr)
-        counts[state] += 1
-        print(f"{state:8}{title} ({time.monotonic() - started:.1f} s){said and ': ' + said[:1500]}", flush=True)
-        if len(place.waiting) < 2:
-            place.warm(2)
-    print("\n| | gpubufd | beside it | |\n|---|---|---|---|")
-    for row in place.rows:
-        print("| " + " | ".join(str(cell) for cell in row) + " |")
-    print(", ".join(f"{count} {state}" for state, count in counts.items()) + f"; {time.monotonic() - begun:.0f} s")
-    return counts["FAILED"]
+    chosen = [(title, function) for title, function in CHECKS if place.options.only in title + function.__name__]
+    counts = common.make_checks(chosen, place, place.options.seconds, after=warm)
+    print(", ".join(f"{count} {state}" for state, count in counts.items()))
+    return counts["failed"]
 
 
 def main():

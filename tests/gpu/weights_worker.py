@@ -12,34 +12,12 @@ import sys
 import time
 import traceback
 
+from common import Skip, expect, mend_numba, need
+
 OUT = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
 KEPT = {}  # what is to stay from one order to the next
-
-
-class Skip(Exception):
-    """It cannot be done here; the text says why."""
-
-
-def need(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise Skip(f"{name} is not here: {error}") from None
-
-
-def mend_numba():
-    """numba 0.68 overloads a function that NumPy 2.5 has no more."""
-    import numpy
-
-    if not hasattr(numpy, "row_stack"):
-        numpy.row_stack = numpy.vstack
-
-
-def expect(condition, text):
-    if not condition:
-        raise AssertionError(text)
 
 
 def start():

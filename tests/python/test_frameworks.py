@@ -1,12 +1,15 @@
-"""frameworks.py itself: a check that fails does not keep the others from being made."""
+"""tests/gpu/frameworks.py itself: a check that fails does not keep the others from being made."""
 
 import os
 import re
 import subprocess
 import sys
 
-import frameworks
-from conftest import BUILD, PACKAGE
+from conftest import BUILD, PACKAGE, ROOT
+
+sys.path.insert(0, str(ROOT / "tests" / "gpu"))
+
+import frameworks  # noqa: E402
 
 CHECKS = """
 import os, signal, subprocess, sys, time

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """gpubufd among the libraries that it is for, on a GPU: CuPy, numba, PyTorch, JAX, cuda.core. On the host tests/interop has them.
 
-    tests/python/frameworks.py --daemon build/bin/gpubufd [--device cuda:0] [--only WORD]
+    tests/gpu/frameworks.py --daemon build/bin/gpubufd [--device cuda:0] [--only WORD]
 
 Needs the package gpubufd (installed, or on PYTHONPATH) and no pytest. A check whose library is missing is skipped; one line
 for each, and at the end one that counts them.
@@ -9,7 +9,6 @@ for each, and at the end one that counts them.
 
 import argparse
 import contextlib
-import ctypes
 import faulthandler
 import importlib
 import os
@@ -22,14 +21,12 @@ import textwrap
 import time
 import traceback
 
+from common import Skip, end_with_parent, mend_numba, need, serving
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 CHECKS = []
 LIMIT, STARTING = 240, 300  # seconds that one check may take, and that a process may until its first begins
-
-
-class Skip(Exception):
-    """The check cannot be made here; the text says why."""
 
 
 def check(title):
@@ -40,22 +37,6 @@ def check(title):
         return function
 
     return add
-
-
-def mend_numba():
-    """numba 0.68 overloads a function that NumPy 2.5 has no more."""
-    import numpy
-
-    if not hasattr(numpy, "row_stack"):
-        numpy.row_stack = numpy.vstack
-
-
-def need(name):
-    """A module, or Skip."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise Skip(f"{name} is not here: {error}") from None
 
 
 def need_numba():
@@ -546,35 +527,16 @@ def supervise(chosen, path):
     return [sum(state == word for state in states.values()) for word in ("passed", "failed", "skipped")]
 
 
-def end_with_parent():
-    """(in a child) Neither the checks nor a daemon outlive the program, however it ends."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
 @contextlib.contextmanager
 def daemon_with(program, *devices, tier=None):
-    """The socket of a daemon that serves these devices; nothing of it holds this program's output open."""
+    """The socket of a daemon that serves these devices; what it said is printed at its end."""
     with tempfile.TemporaryDirectory() as directory:
         path, log = os.path.join(directory, "s"), os.path.join(directory, "log")
-        command = [program, "--socket", path, "--log-level", "error"]
-        for device in devices:
-            command += ["--device", device]
-        command += ["--tier", tier] if tier else []
-        with open(log, "wb") as file:
-            daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file,
-                                      preexec_fn=end_with_parent)
+        words = [word for device in devices for word in ("--device", device)] + (["--tier", tier] if tier else [])
         try:
-            end = time.monotonic() + 60
-            while not os.path.exists(path) and daemon.poll() is None and time.monotonic() < end:
-                time.sleep(0.01)
-            yield path
+            with serving(program, path, "--log-level", "error", *words, log=log):
+                yield path
         finally:
-            daemon.terminate()
-            try:
-                daemon.wait(60)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
             with open(log, errors="replace") as file:
                 print(textwrap.indent(file.read()[-4000:], "    daemon: "), end="")
 
