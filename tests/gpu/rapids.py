@@ -4,7 +4,8 @@
     tests/gpu/rapids.py --daemon build/bin/gpubufd [--package build/python] [--only WORD] [--part 1/2]
 
 tests/gpu/carry takes the libraries to a machine without a network. Each check compares with what pyarrow or pandas made of
-the same values, and with cuDF's own to_arrow(). tests/interop/test_rapids.py holds the calls against RAPIDS' own stubs.
+the same values, and with cuDF's own to_arrow(). tests/interop needs no GPU for what is decided before one is asked: which dtype
+of pandas' or Arrow's becomes which of cuDF's or is refused (test_cudf.py), and RAPIDS' own stubs (test_rapids.py).
 """
 
 import datetime
@@ -60,7 +61,7 @@ class Cases:
     """Many cases of one check: each is tried, and what fails is told together."""
 
     def __init__(self):
-        self.count, self.failed, self.refused = 0, [], []
+        self.count, self.failed = 0, []
 
     def try_one(self, what, function, *arguments):
         self.count += 1
@@ -72,19 +73,9 @@ class Cases:
             self.failed.append(f"{what}: {told}{' '.join(str(error).split())[:500]}")
 
     def end(self):
-        for sentence in dict.fromkeys(self.refused):
-            print(f"    refused: {sentence}")
         if self.failed:
             more = "" if len(self.failed) <= 12 else f"\n    and {len(self.failed) - 12} more"
             raise AssertionError(f"{len(self.failed)} of {self.count} cases:\n    " + "\n    ".join(self.failed[:12]) + more)
-
-
-def refusal(error, name):
-    """The sentence of a refusal that names a column; AssertionError: it does not."""
-    sentence = " ".join(str(error).split())
-    if name not in sentence:
-        raise AssertionError(f"refused without the column's name: {type(error).__name__}: {sentence[:300]}")
-    return sentence
 
 
 def both_ways(client, device, series, expected):
@@ -295,163 +286,6 @@ def frames_with_labels(client, device):
     frame.columns.name = "label"
     client.put("t", frame, device=device, replace=True)
     assert client.get("t").to_cudf().columns.name == "label"
-
-
-# ---- what pandas and Arrow have, on the GPU: cuDF takes it, or the column's name is said ----
-
-
-def pandas_columns(pandas, numpy):
-    """Columns of the dtypes of docs/PYTHON-TYPES.md's table that can be put."""
-    rows = 12
-    at = pandas.Timestamp("2024-02-29 23:59:58")
-    objects = {
-        "str": [f"t{i}" for i in range(rows)], "bytes": [b"x" * i for i in range(rows)], "int": list(range(rows)),
-        "int_and_float": [i if i % 2 else i / 4 for i in range(rows)], "float": [i / 4 for i in range(rows)],
-        "bool": [i % 2 == 0 for i in range(rows)], "Decimal": [decimal.Decimal(i) / 4 for i in range(rows)],
-        "date": [(DAY + datetime.timedelta(i)).date() for i in range(rows)],
-        "datetime": [DAY + datetime.timedelta(hours=i) for i in range(rows)],
-        "zoned": [(DAY + datetime.timedelta(hours=i)).astimezone(datetime.timezone.utc) for i in range(rows)],
-        "timedelta": [datetime.timedelta(seconds=i) for i in range(rows)], "time": [datetime.time(i, 5) for i in range(rows)],
-        "list": [list(range(i % 3)) for i in range(rows)], "dict": [{"a": i, "b": f"t{i}"} for i in range(rows)],
-    }
-    made = {
-        **{name: pandas.Series(range(rows), dtype=name) for name in
-           [f"{s}int{b}" for s in ("", "u") for b in (8, 16, 32, 64)] + ["float16", "float32", "float64"]},
-        "bool": pandas.Series([i % 3 == 0 for i in range(rows)]),
-        **{name: pandas.Series([None if i % 3 == 1 else i for i in range(rows)], dtype=name) for name in
-           [f"{s}nt{b}" for s in ("I", "UI") for b in (8, 16, 32, 64)] + ["Float32", "Float64"]},
-        "boolean": pandas.Series([None if i % 3 == 1 else i % 2 == 0 for i in range(rows)], dtype="boolean"),
-        **{name: pandas.Series([None if i % 3 == 1 else f"t{i}" for i in range(rows)], dtype=name) for name in ("string", "str")},
-        **{f"object_{name}": pandas.Series([None if i % 3 == 1 and name not in ("int", "float", "bool", "int_and_float") else value
-                                            for i, value in enumerate(values)], dtype=object)
-           for name, values in objects.items()},
-        "category": pandas.Series([None if i % 3 == 1 else f"t{i % 4}" for i in range(rows)], dtype="category"),
-        "category_ordered": pandas.Series(pandas.Categorical(["lo", "hi", "lo", None] * 3, ["lo", "hi"], ordered=True)),
-        "category_of_ints": pandas.Series([i % 3 for i in range(rows)], dtype="category"),
-        "cut": pandas.Series(pandas.cut(range(rows), 3)),
-        **{f"datetime64_{unit}": pandas.Series([None if i % 3 == 1 else at + pandas.Timedelta(hours=i) for i in range(rows)],
-                                               dtype=f"datetime64[{unit}]") for unit in ("s", "ms", "us", "ns")},
-        "datetime64_zone": pandas.Series(pandas.date_range(at, periods=rows, freq="h", tz="Europe/Berlin")),
-        "datetime64_offset": pandas.Series(pandas.date_range(at, periods=rows, freq="h", tz="UTC+05:30")),
-        "timedelta64_ns": pandas.Series(pandas.timedelta_range("1s", periods=rows, freq="h")),
-        "period": pandas.Series(pandas.period_range("2024-01", periods=rows, freq="M")),
-        "interval": pandas.Series(pandas.interval_range(0, rows)),
-    }
-    assert numpy and all(len(series) == rows for series in made.values())
-    return made
-
-
-@check("pandas' dtypes on the GPU: cuDF takes each, with equal values, or the refusal names the column")
-def pandas_to_cudf(client, device):
-    cudf, pandas, pa, cases = need("cudf"), need("pandas"), need("pyarrow"), Cases()
-
-    def one(name, series):
-        frame = pandas.DataFrame({name: series})
-        client.put("t", frame, device=device, replace=True)
-        table = client.get("t")
-        try:
-            back = table.to_cudf()
-        except (TypeError, ValueError, NotImplementedError) as error:
-            cases.refused.append(f"{series.dtype}: {refusal(error, name)}")
-            return
-        assert isinstance(back, cudf.DataFrame)
-        same(back[name].to_arrow(), pa.array(table[name].to_host().to_pyarrow()), f"to_cudf(), {back[name].dtype}")
-        if "datetime64_" in name and series.dt.tz is not None:
-            assert str(getattr(back[name].dtype, "tz", None)) == str(series.dt.tz), f"{back[name].dtype}, not {series.dtype}"
-
-    for name, series in pandas_columns(pandas, need("numpy")).items():
-        cases.try_one(name, one, name, series)
-    cases.end()
-
-
-@check("cudf.from_pandas() of pandas' dtypes is put: equal on the way back, or the refusal names the column")
-def cudf_from_pandas(client, device):
-    cudf, pandas, cases = need("cudf"), need("pandas"), Cases()
-
-    def one(name, series):
-        try:
-            frame = cudf.DataFrame({name: cudf.from_pandas(series)})
-            told = frame[name].to_arrow()
-        except Exception as error:  # cuDF's own limits
-            cases.refused.append(f"by cuDF, {series.dtype}: {type(error).__name__}: {' '.join(str(error).split())[:120]}")
-            return
-        for part, arrow in ((frame, told), (frame[1:9], told[1:9])):
-            try:
-                client.put("t", part, device=device, replace=True)
-                back = client.get("t").to_cudf()
-            except (TypeError, ValueError, NotImplementedError) as error:
-                cases.refused.append(f"{frame[name].dtype}: {refusal(error, name)}")
-                return
-            same(back[name].to_arrow(), arrow, f"to_cudf(), {back[name].dtype}")
-            if str(back[name].dtype) != str(frame[name].dtype):
-                print(f"    {name}: {frame[name].dtype} comes back as {back[name].dtype}")
-
-    for name, series in pandas_columns(pandas, need("numpy")).items():
-        cases.try_one(name, one, name, series)
-    cases.end()
-
-
-def arrow_columns(pa):
-    """Columns of the types of docs/PYTHON-TYPES.md's table of Arrow's, and of dictionaries wherever they can be."""
-    rows = range(12)
-    texts = [None if i % 3 == 1 else f"t{i % 4}" for i in rows]
-    numbers_ = [None if i % 3 == 1 else i for i in rows]
-    times = [None if i % 3 == 1 else datetime.time(i, 5) for i in rows]
-    days = [None if i % 3 == 1 else (DAY + datetime.timedelta(i)).date() for i in rows]
-    stamps = [None if i % 3 == 1 else DAY + datetime.timedelta(hours=i) for i in rows]
-    words = pa.array(texts).dictionary_encode()
-    return {
-        "null": pa.nulls(12), "halffloat": pa.array([i / 2 for i in rows], pa.float16()),
-        "string_view": pa.array(texts, pa.string_view()), "binary_view": pa.array([b"x"] * 12, pa.binary_view()),
-        "binary": pa.array([None if t is None else t.encode() for t in texts], pa.binary()),
-        "large_binary": pa.array([b"x"] * 12, pa.large_binary()), "fixed": pa.array([b"xy"] * 12, pa.binary(2)),
-        "date32": pa.array(days, pa.date32()), "date64": pa.array(days, pa.date64()),
-        "time32_s": pa.array(times, pa.time32("s")), "time32_ms": pa.array(times, pa.time32("ms")),
-        "time64_us": pa.array(times, pa.time64("us")), "time64_ns": pa.array(times, pa.time64("ns")),
-        **{f"timestamp_{unit}_zone": pa.array(stamps, pa.timestamp(unit, "Europe/Berlin")) for unit in ("s", "ms", "us", "ns")},
-        "interval": pa.array([pa.MonthDayNano([1, 2, 3])] * 12), "decimal128": pa.array(numbers_, pa.decimal128(5, 2)),
-        "decimal128_38": pa.array(numbers_, pa.decimal128(38, 0)),
-        "large_list": pa.array([[i] * (i % 3) for i in rows], pa.large_list(pa.int16())),
-        "fixed_list": pa.array([[i, i + 1] for i in rows], pa.list_(pa.int16(), 2)),
-        "map": pa.array([[("k", i)] for i in rows], pa.map_(pa.string(), pa.int32())),
-        **{f"dictionary_{index}": words.cast(pa.dictionary(getattr(pa, index)(), pa.string()))
-           for index in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")},
-        "dictionary_of_large": pa.array(texts, pa.large_string()).dictionary_encode(),
-        "dictionary_of_ints": pa.array(numbers_).dictionary_encode(),
-        "dictionary_with_null": pa.DictionaryArray.from_arrays([0, 1, 2, None] * 3, ["a", None, "b"]),
-        "dictionary_twice": pa.DictionaryArray.from_arrays([0, 1, 2, None] * 3, ["a", "b", "a"]),
-        "struct_of_dictionary": pa.StructArray.from_arrays([words, pa.array(rows)], ["w", "n"]),
-        "list_of_dictionary": pa.ListArray.from_arrays(pa.array(range(0, 13), pa.int32()), words),
-        "empty_struct": pa.array([{}] * 12, pa.struct([])),
-    }
-
-
-@check("Arrow's types on the GPU: cuDF takes each, with equal values, or the refusal names the column")
-def arrow_to_cudf(client, device):
-    need("cudf")
-    pa, cases = need("pyarrow"), Cases()
-
-    def one(name, array):
-        try:
-            client.put("t", pa.table({name: array}), device=device, replace=True)
-        except (TypeError, ValueError, NotImplementedError) as error:
-            cases.refused.append(f"by put(): {refusal(error, name)}")
-            return
-        table = client.get("t")
-        if pa.types.is_map(array.type):  # lists of structs, for cuDF
-            array = pa.array([[{"key": key, "value": value} for key, value in row] for row in array.to_pylist()])
-        for part, expected in ((table, array), (table[1:9], array[1:9]), (table[3:3], array[3:3])):
-            try:
-                back = part.to_cudf()
-            except (TypeError, ValueError, NotImplementedError) as error:
-                cases.refused.append(refusal(error, name))
-                return
-            same(back[name].to_arrow(), expected, f"to_cudf(), {back[name].dtype}")
-            same(part[name].to_cudf().to_arrow(), expected, "the column's to_cudf()")
-
-    for name, array in arrow_columns(pa).items():
-        cases.try_one(name, one, name, array)
-    cases.end()
 
 
 # ---- nothing copied that needs no copy ----
