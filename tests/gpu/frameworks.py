@@ -342,26 +342,6 @@ def cupy_nulls(client, device):
 # ---- numba ----
 
 
-@check("a numba kernel takes a column")
-def numba_kernel(client, device):
-    need("numpy")
-    numba_cuda = need_numba()
-
-    @numba_cuda.jit
-    def double(source, target):
-        i = numba_cuda.grid(1)
-        if i < source.size:
-            target[i] = source[i] * 2
-
-    column = table(client, device)["i"]
-    out = numba_cuda.device_array(10, "i8")
-    double[1, 32](column, out)
-    equal(out.copy_to_host(), range(0, 20, 2))
-    same_memory(column.to_numba().device_ctypes_pointer.value, column)
-    client.put("b", numba_cuda.to_device(column.copy_to_host()))
-    equal(client["b"].copy_to_host(), range(10))
-
-
 @check("numba: slices and streams; what it made is put, strided and shared")
 def numba_both_ways(client, device):
     numpy = need("numpy")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Model weights through gpubufd with the real PyTorch, JAX, safetensors, transformers, CuPy and numba, on a GPU.
+"""Model weights through gpubufd with the real PyTorch, JAX and safetensors, on a GPU.
 
     PYTHONPATH=build/python tests/gpu/weights.py --daemon build/bin/gpubufd [--gib 8] [--only WORD]
 
@@ -190,11 +190,6 @@ def gpu_model(place):
     place.one.meta_model("cuda")
 
 
-@check("a transformers model with tied weights, from its own file (GPU)")
-def gpu_transformer(place):
-    place.one.transformer("cuda", str(place.files / "llama-gpu"))
-
-
 @check("expect, into, versions on the GPU")
 def gpu_mismatch(place):
     place.one.mismatch("cuda")
@@ -215,11 +210,6 @@ def jax(place):
         worker = place.fresh()
         worker.jax_trees(kind, str(place.files / f"jax-{kind}.safetensors"))
         worker.stop()
-
-
-@check("CuPy and numba take a bundle's tensors")
-def gpu_others(place):
-    place.one.other_libraries()
 
 
 @check("a model is made in the daemon's memory, and published without a copy")
@@ -244,11 +234,6 @@ def gpu_pools(place):
     worker = place.fresh()
     worker.pools_come_and_go("pools")
     worker.stop()
-
-
-@check("cuda.core takes a tensor's memory as a Buffer")
-def gpu_cuda_core(place):
-    place.one.cuda_core("core")
 
 
 # ---- figures ----

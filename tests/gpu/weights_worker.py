@@ -235,29 +235,6 @@ def meta_model(device):
     expect(twin.embed.weight.data_ptr() != model.embed.weight.data_ptr(), "a copy that is none")
 
 
-def transformer(device, path):
-    transformers = need("transformers")
-    config = transformers.LlamaConfig(
-        vocab_size=500, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, tie_word_embeddings=True)
-    torch.manual_seed(5)
-    source = transformers.LlamaForCausalLM(config).to(device).eval()
-    source.save_pretrained(path)
-    state = gt.load_file(os.path.join(path, "model.safetensors"), device=device)
-    with torch.device("meta"):
-        model = transformers.LlamaForCausalLM(config)
-    missing, unexpected = model.load_state_dict(state, assign=True, strict=False)
-    expect(not unexpected and set(missing) <= {"lm_head.weight"}, f"{missing}, {unexpected}")
-    model.tie_weights()
-    model.model.rotary_emb = type(source.model.rotary_emb)(config=config).to(device)  # buffers that no file has
-    model.eval()
-    ids = torch.arange(10, device=device)[None]
-    with torch.no_grad():
-        expect(torch.equal(model(ids).logits, source(ids).logits), "other logits")
-        tokens = [one.generate(ids, max_new_tokens=8, do_sample=False).tolist() for one in (model, source)]
-    expect(tokens[0] == tokens[1], "other tokens")
-
-
 def mismatch(device):
     state = {"w": torch.ones(2, 3, device=device), "b": torch.zeros(3, device=device)}
     for step in range(3):
@@ -358,26 +335,6 @@ def jax_trees(kind, path):
     for name in list(client()):
         if name == "tree" or name.startswith("safetensors/"):
             client().delete(name)
-
-
-def other_libraries():
-    gt.put_state_dict(client(), "others", {"w": torch.arange(1024.0, device="cuda"),
-                                           "b": torch.arange(1024, device="cuda").to(torch.bfloat16)}, replace=True)
-    bundle = client().get("others")
-    told = []
-    cupy = importlib.util.find_spec("cupy") and importlib.import_module("cupy")
-    if cupy:
-        expect(float(bundle["w"].to_cupy().sum()) == 523776.0, "CuPy finds another sum")
-        told.append("cupy")
-    if importlib.util.find_spec("numba"):
-        from numba import cuda
-
-        if cuda.is_available():
-            expect(float(bundle["w"].to_numba().copy_to_host().sum()) == 523776.0, "numba finds another sum")
-            told.append("numba")
-    if not told:
-        raise Skip("neither CuPy nor numba is here")
-    return told
 
 
 # ---- figures ----
@@ -486,17 +443,6 @@ def pools_come_and_go(name):
         expect(left_of(name) == 0, f"step {step}: a lease is left")
     expect(float(gt.get_state_dict(client(), name)["w"][0]) == 3.0, "another version")
     client().delete(name)
-
-
-def cuda_core(name):
-    """to_cuda_core(): a Buffer over the same memory, which another stream of cuda.core's copies."""
-    need("cuda.core")
-    gt.put_state_dict(client(), name, {"w": torch.arange(1024, device="cuda", dtype=torch.float32)}, replace=True)
-    array = client().get(name)["w"]
-    buffer = array.to_cuda_core()
-    expect((int(buffer.handle), buffer.size) == (array.buffers.values.pointer, 4096), "another place")
-    expect(float(torch.from_dlpack(buffer).view(torch.float32).sum()) == 523776.0, "another sum")
-    buffer.close()
 
 
 def get(name):
