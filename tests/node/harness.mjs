@@ -12,6 +12,8 @@ import path from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import v8 from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { after } from 'node:test'
 
 export const ROOT = process.env.GPUBUF_ROOT ?? path.resolve('.')
@@ -174,6 +176,7 @@ export async function run (script, environment = {}, words = []) {
   const source = `import { createRequire } from 'node:module'
     const gpubufd = createRequire(${JSON.stringify(import.meta.url)})(${JSON.stringify(path.join(PACKAGE, 'lib', 'index.cjs'))})
     const { connect } = gpubufd
+    const collect = ${collect}
     ${script}`
   const child = spawn(process.execPath, [...words, '--input-type=module', '-e', source],
     { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...environment } })
@@ -185,6 +188,20 @@ export async function run (script, environment = {}, words = []) {
   const [code, signal] = await new Promise(resolve => child.once('close', (...how) => resolve(how)))
   clearTimeout(timer)
   return { code, signal, stdout, stderr }
+}
+
+/** Has garbage collected, in some turns of the loop. In a program of run() with --expose-gc; here after exposeGc(). */
+export async function collect (turns = 20) {
+  for (let i = 0; i < turns; i++) {
+    globalThis.gc()
+    await new Promise(resolve => setImmediate(resolve))
+  }
+}
+
+export function exposeGc () {
+  v8.setFlagsFromString('--expose-gc')
+  globalThis.gc = runInNewContext('gc')
+  return globalThis.gc
 }
 
 /** Open descriptors of this process. */

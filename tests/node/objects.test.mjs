@@ -5,12 +5,10 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import test from 'node:test'
-import v8 from 'node:v8'
 import { Worker } from 'node:worker_threads'
-import { Daemon, PACKAGE, fixture, gpubufd, mappings, opener, require, run, until } from './harness.mjs'
+import { Daemon, PACKAGE, collect, exposeGc, fixture, gpubufd, mappings, opener, require, run, until } from './harness.mjs'
 
-v8.setFlagsFromString('--expose-gc')
-const gc = (await import('node:vm')).runInNewContext('gc')
+const gc = exposeGc()
 
 const { daemon, connect } = await fixture()
 const c = await connect({ cacheLeases: false }) // leases are counted
@@ -440,10 +438,7 @@ test('who has the memory has the lease', async () => {
   await c.put('held', Int8Array.of(42))
   let values = (await c.open('held')).values
   let column = (await c.open('held')).slice(0)
-  for (let i = 0; i < 5; i++) {
-    gc()
-    await new Promise(resolve => setImmediate(resolve))
-  }
+  await collect(5)
   assert.equal((await c.leases('held')).leases.length, 2)
   assert.deepEqual([values[0], column.values[0]], [42, 42])
   values = column = undefined
@@ -467,7 +462,7 @@ test('mappings go when nobody can look at them any more', async () => {
     c.close()
     console.log(mapped() > 0, values[0])
     object = values = undefined
-    for (let i = 0; i < 6000 && mapped(); i++) { gc(); await new Promise(resolve => setTimeout(resolve, 10)) }
+    for (let i = 0; i < 6000 && mapped(); i++) { await collect(1); await new Promise(resolve => setTimeout(resolve, 10)) }
     console.log(mapped())`, { S: daemon.socket }, ['--expose-gc'])
   assert.deepEqual([code, stdout, stderr], [0, 'true 0\ntrue 0\n0\n', ''])
 })
@@ -542,22 +537,17 @@ test('what is opened anew keeps no memory, and is forgotten as others are', asyn
   await c.put('again', Int8Array.of(42))
   let warning
   process.once('warning', ({ message }) => { warning = message })
-  const turn = () => new Promise(resolve => setImmediate(resolve))
   const first = await openCached(client, 'again')
   let array = new WeakRef(first.values)
   first.release()
   let values = (await client.open('again')).values // who has the memory has the lease
   assert.equal(values, array.deref())
-  for (let i = 0; i < 5; i++) {
-    await turn()
-    gc()
-  }
+  await collect(5)
   assert.equal(warning, undefined)
   array = new WeakRef(values)
   values = undefined
   await until(async () => {
-    await turn()
-    gc()
+    await collect(1)
     return !array.deref() && warning
   })
   assert.match(warning, /"again" was garbage collected/)

@@ -148,12 +148,6 @@ test('frames and readers that nobody gives back', async t => {
   const { code, stdout, stderr } = await run(`
     const c = await connect(process.env.S)
     const writer = await c.stream('mine', ${JSON.stringify(FRAMES)})
-    const collect = async () => {
-      for (let i = 0; i < 10; i++) {
-        globalThis.gc()
-        await new Promise(resolve => setImmediate(resolve))
-      }
-    }
     const publish = async value => {
       const frame = await writer.next()
       frame.array.fill(value)

@@ -4,24 +4,18 @@ import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import test from 'node:test'
-import v8 from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import { Worker } from 'node:worker_threads'
-import { PACKAGE, Daemon, descriptors, fixture, mappings, run, until, connect as plain } from './harness.mjs'
+import { PACKAGE, Daemon, collect, descriptors, exposeGc, fixture, mappings, run, until, connect as plain } from './harness.mjs'
 
 const { daemon, connect } = await fixture()
 const c = await connect()
 await c.put('object', Float64Array.of(1, 2, 3, 4), { as: 'column' })
 
-v8.setFlagsFromString('--expose-gc')
-const gc = runInNewContext('gc')
+exposeGc()
 const sanitized = /asan/.test(process.env.LD_PRELOAD ?? '') // which keeps what was freed for a while
 
 async function resident () {
-  for (let i = 0; i < 3; i++) {
-    gc()
-    await new Promise(resolve => setImmediate(resolve))
-  }
+  await collect(3)
   return Number(/VmRSS:\s+(\d+)/.exec(await readFile('/proc/self/status', 'utf8'))[1]) * 1024
 }
 

@@ -135,12 +135,6 @@ test('a view ends before a switch does, with its client, and by the garbage coll
   await assert.rejects(following, /enough/)
   const { code, stdout, stderr } = await run(`
     const c = await connect(process.env.S)
-    const collect = async () => {
-      for (let i = 0; i < 20; i++) {
-        globalThis.gc()
-        await new Promise(resolve => setImmediate(resolve))
-      }
-    }
     let array = await (async () => (await c.follow('policy')).value.values)()
     await collect()
     console.log(array[0], (await c.leases('policy')).leases.length)
