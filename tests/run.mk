@@ -48,7 +48,7 @@ quick: ## formatting, wording, unit tests with the sanitizers, and who may call 
 	@$(RUN_TESTS) --together --build $(BUILD)/asan --suites unit
 	@$(PYTHON) -c 'import pytest' 2>/dev/null || { \
 		echo '$(PYTHON) has no pytest: it is in the package python3-pytest' >&2; exit 1; }
-	@$(PYTHON) -m pytest -q -p no:cacheprovider tests/packaging/test_rooms.py tests/packaging/test_client_rooms.py \
+	@$(PYTHON) -m pytest -q -p no:cacheprovider tests/packaging/test_rooms.py \
 		tests/packaging/test_namesakes.py
 
 .PHONY: interop

@@ -1,10 +1,12 @@
-"""Calls go one way between the rooms of the daemon, as docs/ARCHITECTURE.md has them.
+"""Calls go downwards: in the daemon, proto, the library, the programs and the bindings nothing knows what is above it.
 
-A room is a name, the files that are in it, and the other rooms that it may include and call. They stand
-from the ground up, and none may know a room above it. A call that has to go up goes through a function that was
-handed down, as in serve/service.h.
+A part is a folder, and a list of floors from the ground up; a floor is a name and the files that stand
+on it. A file may name files of its own floor, as long as no circle comes of it, and of floors below. All
+of a part's files stand somewhere. A floor of the daemon is a room, which knows the rooms below it that docs/ARCHITECTURE.md
+says; a call that has to go up goes through a function that was handed down, as in serve/service.h.
 """
 
+import ast
 import fnmatch
 import functools
 import os
@@ -18,48 +20,193 @@ ROOT = pathlib.Path(os.environ.get("GPUBUF_ROOT", pathlib.Path(__file__).resolve
 BUILD = pathlib.Path(os.environ.get("GPUBUF_BUILD", ROOT / "build"))
 TEXT = (ROOT / "docs/ARCHITECTURE.md").read_text()
 
-PART = "daemon"
-ROOMS = [
-    ("base", "base/*", ""),
-    ("memory", "memory/*", "base"),
-    ("store", "store/*", "base memory"),
-    ("objects", "objects/*", "base memory store"),
-    ("spill", "spill/*", "base memory store objects"),
-    ("survive", "survive/*", "base memory store objects spill"),
-    ("config", "config", "base memory store spill"),
-    ("serve", "serve/*", "base memory store objects spill survive config"),
-    ("methods", "methods/*", "base memory store objects spill survive serve"),
-    ("supervise", "supervise", "base survive config"),
-    ("main", "main", "base memory store spill config survive serve methods supervise"),
-]
-OTHERS = ("proto/", "include/")  # what else of this repository they may include
-MOST_IN_A_CIRCLE = 3
-
-MAY_KNOW = {name: known.split() for name, _, known in ROOMS}
-SOURCES = sorted((ROOT / PART).rglob("*.[ch]"))
-
-
-def stem_of(path):
-    """A source and its header are one."""
-    return str(path.relative_to(ROOT / PART).with_suffix(""))
-
-
-def rooms_of(stem):
-    return [name for name, patterns, _ in ROOMS if any(fnmatch.fnmatch(stem, p) for p in patterns.split())]
-
-
-def includes():
-    """(file, line, path of what it includes) of all sources."""
-    for path in SOURCES:
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            match = re.match(r'\s*#\s*include\s+"(.*)"', line)
-            if match:
-                places = [ROOT / match[1], path.parent / match[1], ROOT / "include" / match[1]]
-                yield path, number, next((place for place in places if place.exists()), places[0])
+PARTS = {
+    "daemon": [
+        ("base", "base/*"),
+        ("memory", "memory/*"),
+        ("store", "store/*"),
+        ("objects", "objects/*"),
+        ("spill", "spill/*"),
+        ("survive", "survive/*"),
+        ("config", "config"),
+        ("serve", "serve/*"),
+        ("methods", "methods/*"),
+        ("supervise", "supervise"),
+        ("main", "main"),
+    ],
+    "proto": [
+        ("base", "base/*"),
+        ("driver", "driver/*"),
+        ("wire", "wire/*"),
+        ("layout", "layout/*"),
+    ],
+    "client/lib": [
+        ("base", "base/*"),
+        ("memory", "memory/*"),
+        ("wire", "wire/*"),
+        ("objects", "objects/*"),
+        ("session", "session/*"),
+        ("data", "data/*"),
+    ],
+    "client/gpubufctl": [
+        ("output", "output/*"),
+        ("cli", "cli/*"),
+        ("data", "data/*"),
+        ("answers", "answers/*"),
+        ("doctor", "doctor/*"),
+        ("commands", "commands/*"),
+        ("program", "main"),
+    ],
+    "client/gateway": [
+        ("base", "base/*"),
+        ("events", "events/*"),
+        ("http", "http/*"),
+        ("program", "main"),
+    ],
+    "client/peer": [
+        ("base", "base/*"),
+        ("directory", "directory/*"),
+        ("link", "link/*"),
+        ("content", "content/*"),
+        ("options", "options"),
+        ("fetch", "fetch/*"),
+        ("serve", "serve/*"),
+        ("local", "local/*"),
+        ("program", "main"),
+    ],
+    "client/node/src": [
+        ("environment", "addon"),
+        ("values", "values table completion job"),
+        ("turns", "deliver watching client turn"),
+        ("methods", "request create object bundle memory copy watch provide view stream"),
+        ("module", "module"),
+    ],
+    "client/node/lib": [
+        ("ground", "native errors dtypes arguments"),
+        ("data", "elements to-arrow from-arrow raw requests"),
+        ("objects", "objects"),
+        ("values", "content"),
+        ("client", "watch provide views streams client"),
+        ("package", "index cluster dask rapids"),
+    ],
+    "client/python/src": [
+        ("core", "core progress pybuffer dlpack"),
+        ("connection", "link"),
+        ("elements", "element bits text"),
+        ("objects", "object options pending view"),
+        ("calls", "reconnect bundle fill follow pool exchange"),
+        ("arrow", "arrow arrow_stream"),
+        ("types", "async client object_type stream"),
+        ("module", "module"),
+    ],
+    "client/python/gpubufd": [
+        ("words", "_layout _errors _params _progress"),
+        ("values", "_floats _zones _values _lists _cuda_array _series _labels _frames"),
+        ("driver", "cuda"),
+        ("columns", "_nodes _buffers _cudf _gpu"),
+        ("conversion", "_fetch _convert _packing _repr"),
+        ("objects", "_held _objects _bundle _kinds"),
+        ("files", "_files _told _views _streams _provide _start"),
+        ("client", "_ref _calls _names _client _provide_aio aio _gpubufctl"),
+        ("weights", "_safetensors _states _reading _shards _weights _pool numpy torch/__init__ jax rmm"),
+        ("frameworks", "torch/* ray transformers fsspec zarr"),
+        ("dask", "_dask_places _dask_partitions dask"),
+        ("cluster", "cluster"),
+        ("package", "__init__ __main__"),
+    ],
+}
+# Other parts of this repository that those in C may name.
+OTHERS = {
+    "daemon": ("include/", "proto/"),
+    "proto": ("include/",),
+    "client/lib": ("include/", "proto/"),
+    "client/gpubufctl": ("include/", "proto/", "client/common/remake"),
+    "client/gateway": ("include/", "proto/", "client/common/stale_socket"),
+    "client/peer": (
+        "include/", "proto/", "client/common/remake", "client/common/stale_socket",
+        "client/lib/objects/pinned"),
+    "client/node/src": (
+        "include/", "client/lib/objects/hold", "client/lib/objects/open", "client/lib/objects/pinned",
+        "client/lib/objects/stream", "client/lib/wire/client", "client/lib/wire/gather", "proto/layout/dtype",
+    ),
+    "client/python/src": (
+        "include/", "proto/base/limits", "proto/base/place", "proto/base/pool", "proto/layout/dtype", "proto/wire/json"),
+}
+# Files that call each other: one reader in two; and in the daemon at most so many.
+HALVES = [["layout/layout_columns", "layout/layout_read"]]
+MOST_IN_A_CIRCLE = {"daemon": 3}
+SUFFIXES = (".c", ".h", ".py", ".cjs", ".mjs")
+SOURCES = sorted((ROOT / "daemon").rglob("*.[ch]"))
 
 
 @functools.cache
-def calls(part=PART):
+def rooms(part):
+    """Each file of a part without its suffix, so that a source and its header are one, and its floor."""
+    found = {}
+    for path in sorted((ROOT / part).rglob("*")):
+        if path.suffix in SUFFIXES:
+            stem = str(path.relative_to(ROOT / part).with_suffix(""))
+            floors = [
+                number for number, (_, patterns) in enumerate(PARTS[part])
+                if any(fnmatch.fnmatch(stem, pattern) for pattern in patterns.split())
+            ]
+            # Of two patterns that fit, that of a single file is meant.
+            named = [number for number in floors if stem in PARTS[part][number][1].split()]
+            found[stem] = named or floors
+    return found
+
+
+def read_c(path):
+    for name in re.findall(r'^\s*#\s*include\s+"(.*)"', path.read_text(), re.M):
+        beside = path.parent / name
+        places = [beside, ROOT / name, ROOT / "include" / name]
+        yield next((place for place in places if place.exists()), beside)
+
+
+def read_python(path):
+    package = next(place for place in path.parents if place.name == "gpubufd")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("gpubufd")):
+            place = path.parents[node.level - 1] if node.level else package.parent
+            place = place.joinpath(*(node.module or "").split("."))
+            names = [place / alias.name for alias in node.names] + [place]
+        elif isinstance(node, ast.Import):
+            names = [package.parent.joinpath(*alias.name.split(".")) for alias in node.names]
+        else:
+            continue
+        for name in names:
+            for file in (name.with_suffix(".py"), name / "__init__.py"):
+                if file.exists() and file not in (path, package / "__init__.py"):
+                    yield file
+
+
+def read_javascript(path):
+    for name in re.findall(r"""(?:require\(|from |import\()\s*['"](\.[^'"]*)['"]""", path.read_text()):
+        yield path.parent / name
+
+
+READERS = {".c": read_c, ".h": read_c, ".py": read_python, ".cjs": read_javascript, ".mjs": read_javascript}
+
+
+@functools.cache
+def imports(part):
+    """(file, what it names), both without suffix; and what is named outside the part."""
+    inside, outside = set(), set()
+    for path in sorted((ROOT / part).rglob("*")):
+        if path.suffix not in SUFFIXES:
+            continue
+        here = str(path.relative_to(ROOT / part).with_suffix(""))
+        for named in READERS[path.suffix](path):
+            named = pathlib.Path(os.path.normpath(named))
+            if named.is_relative_to(ROOT / part):
+                inside.add((here, str(named.relative_to(ROOT / part).with_suffix(""))))
+            else:
+                outside.add((here, os.path.relpath(named, ROOT)))
+    return {(a, b) for a, b in inside if a != b}, outside
+
+
+@functools.cache
+def calls(part):
     """(stem, stem, symbol): what the compiler's objects want of each other."""
     objects, defines, wants, stem = BUILD / "obj" / part, {}, [], None
     # Others are of files that have gone since.
@@ -74,18 +221,6 @@ def calls(part=PART):
         elif letter in "TDBRV" and not symbol.startswith("_"):
             defines[symbol] = stem
     return [(stem, defines[s], s) for stem, s in wants if defines.get(s, stem) != stem]
-
-
-def strangers(stem, other):
-    """Whether the first may not know the second."""
-    (room,), (named,) = rooms_of(stem), rooms_of(other)
-    return room != named and named not in MAY_KNOW[room]
-
-
-def advice(stem, other):
-    (room,), (named,) = rooms_of(stem), rooms_of(other)
-    return (f"{room} may not know {named}. Move what both need to a room that {room} may know, or have a function "
-            f"handed down (see serve/service.h); what each room may know is in docs/ARCHITECTURE.md")
 
 
 def circles(arrows):
@@ -106,47 +241,88 @@ def circles(arrows):
     return sorted(sorted(group) for group in groups)
 
 
-def test_each_file_is_in_one_room():
-    assert SOURCES, "nothing was read"
-    assert {stem_of(p): rooms_of(stem_of(p)) for p in SOURCES if len(rooms_of(stem_of(p))) != 1} == {}
+def running_up(part, arrows):
+    floors = {stem: numbers[0] for stem, numbers in rooms(part).items()}
+    names = [name for name, _ in PARTS[part]]
+    return sorted(
+        f"{a} ({names[floors[a]]}) -> {b} ({names[floors[b]]})" for a, b in arrows if floors[a] < floors[b]
+    )
 
 
-def test_no_room_knows_one_above_it():
-    below = []
-    for name, _, known in ROOMS:
-        assert [other for other in known.split() if other not in below] == [], name
-        below.append(name)
+def too_many_in_a_circle(part, arrows):
+    return [group for group in circles(arrows) if len(group) > MOST_IN_A_CIRCLE.get(part, 1) and group not in HALVES]
 
 
-def test_includes():
-    wrong = []
-    for path, number, named in includes():
-        where = f"{path.relative_to(ROOT)}:{number}"
-        if not named.is_relative_to(ROOT / PART):
-            name = os.path.relpath(named, ROOT)
-            if not name.startswith(OTHERS):
-                wrong.append(f"{where}: includes {name}; besides the daemon only {' and '.join(OTHERS)} may be")
-        elif strangers(stem_of(path), stem_of(named)):
-            wrong.append(f"{where}: includes {named.relative_to(ROOT)}, but {advice(stem_of(path), stem_of(named))}")
-    assert not wrong, "\n" + "\n".join(wrong)
+@pytest.mark.parametrize("part", PARTS)
+def test_each_file_has_one_floor(part):
+    assert {stem: numbers for stem, numbers in rooms(part).items() if len(numbers) != 1} == {}
 
 
-def test_calls():
-    """A function may be called through a header that another header includes."""
-    arrows = calls()
+@pytest.mark.parametrize("part", PARTS)
+def test_each_pattern_means_a_file(part):
+    stems = rooms(part)
+    patterns = [pattern for _, patterns in PARTS[part] for pattern in patterns.split()]
+    assert [pattern for pattern in patterns if not fnmatch.filter(stems, pattern)] == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_nothing_imports_what_is_above(part):
+    arrows, _ = imports(part)
+    assert arrows, "nothing was read"
+    assert running_up(part, arrows) == []
+    assert too_many_in_a_circle(part, arrows) == []
+
+
+@pytest.mark.parametrize("part", OTHERS)
+def test_nothing_else_is_named(part):
+    """Of other parts only what is meant for it."""
+    strays = [(a, b) for a, b in imports(part)[1] if not b.startswith(OTHERS[part])]
+    assert strays == []
+
+
+@pytest.mark.parametrize("part", OTHERS)
+def test_nothing_calls_what_is_above(part):
+    """A function may be called without an include of its file's header: gpubuf.h declares many."""
+    arrows = {(a, b) for a, b, _ in calls(part)}
     if not arrows:
-        pytest.skip("this build has no objects of the daemon")
-    wrong = [f"{PART}/{a}.c: calls {symbol} of {b}.c, but {advice(a, b)}" for a, b, symbol in arrows if strangers(a, b)]
+        pytest.skip("this build has no objects of it")
+    assert running_up(part, arrows) == []
+    if part in MOST_IN_A_CIRCLE:
+        arrows = arrows | imports(part)[0]
+    assert too_many_in_a_circle(part, arrows) == []
+
+
+def known():
+    """The page's table: {room: the rooms that it may know}."""
+    section = TEXT.split("\n## The rooms of the daemon")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)/?` \| .* \| (.*) \|$", section, re.M)
+    return {room: set(re.findall(r"\w+", text)) - {"nothing"} for room, text in rows}
+
+
+def test_rooms_of_the_daemon_know_what_the_page_says():
+    names, stems, may_know = [name for name, _ in PARTS["daemon"]], rooms("daemon"), known()
+    assert set(may_know) == set(names)
+    assert {room: others for room, others in may_know.items() if not others <= set(names[:names.index(room)])} == {}
+    wrong = []
+    for a, b in sorted(imports("daemon")[0] | {(a, b) for a, b, _ in calls("daemon")}):
+        room, named = (names[stems[stem][0]] for stem in (a, b))
+        if room != named and named not in may_know[room]:
+            wrong.append(f"daemon/{a}.c knows {b}, but {room} may not know {named}. Move what both need to a room that {room} may "
+                         f"know, or have a function handed down (see serve/service.h)")
     assert not wrong, "\n" + "\n".join(wrong)
 
 
-def test_circles():
-    arrows = {(a, b) for a, b, _ in calls()}
-    for path, _, named in includes():
-        if named.is_relative_to(ROOT / PART) and stem_of(path) != stem_of(named):
-            arrows.add((stem_of(path), stem_of(named)))
-    large = [group for group in circles(arrows) if len(group) > MOST_IN_A_CIRCLE]
-    assert not large, f"more than {MOST_IN_A_CIRCLE} files know each other: {large}. Hand one of them what it needs"
+def test_python_imports_itself_at_the_top():
+    """An import in a function would hide a circle, not untie it."""
+    hidden = []
+    for path in sorted((ROOT / "client/python/gpubufd").rglob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                hidden += [
+                    f"{path.name}:{node.lineno}" for node in ast.walk(function)
+                    if isinstance(node, ast.ImportFrom) and node.level
+                ]
+    assert hidden == []
 
 
 def test_circles_are_found():
@@ -217,9 +393,9 @@ def test_no_struct_is_a_hub():
 def test_no_struct_keeps_what_is_a_room_s_above_it():
     """Neither by the type of a member, nor by a member that no file of its own room uses."""
     texts = {path: without_comments(path.read_text()) for path in SOURCES}
-    room_of = {path: rooms_of(stem_of(path))[0] for path in SOURCES}
+    names, floor_of = [name for name, _ in PARTS["daemon"]], rooms("daemon")
+    room_of = {path: names[floor_of[str(path.relative_to(ROOT / "daemon").with_suffix(""))][0]] for path in SOURCES}
     defined = {name: room_of[path] for path, text in texts.items() for name, _ in structs(text)}
-    names = [name for name, _, _ in ROOMS]
     wrong = []
     for path, text in texts.items():
         own = "\n".join(other for where, other in texts.items() if room_of[where] == room_of[path])
@@ -235,18 +411,6 @@ def test_no_struct_keeps_what_is_a_room_s_above_it():
 
 
 # ---- docs/ARCHITECTURE.md ----
-
-
-def table():
-    """Rows of the page for each room: the rooms that it may know."""
-    section = TEXT.split("\n## The rooms of the daemon")[1].split("\n## ")[0]
-    return dict(re.findall(r"^\| `(\w+)/?` \| .* \| (.*) \|$", section, re.M))
-
-
-def test_the_page_says_what_each_room_may_know():
-    known = table()
-    assert {room: set(re.findall(r"\w+", text)) - {"nothing"} for room, text in known.items()} == {
-        room: set(names) for room, names in MAY_KNOW.items()}
 
 
 def test_every_file_says_what_it_is_for():
