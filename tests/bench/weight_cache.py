@@ -4,9 +4,7 @@
     weight_cache.py SOCKET FILE    FILE: JSON, [[name, dtype, shape], …]
 
 It owns a state dict on the GPU, and sends handles of it (cudaIpc) as a pickle to whoever connects to its socket and
-says what it wants: "tensors", a handle for each, or "flat", one for a buffer that all of them lie in. "queue" sends
-the state dict through a torch.multiprocessing queue to a consumer of its own, and answers how long that took.
-It trusts everybody, keeps nothing beyond its end, and gives all who ask memory that they can write to.
+says what it wants: "tensors", a handle for each, or "flat", one for a buffer that all of them lie in. It trusts everybody, keeps nothing beyond its end, and gives all who ask memory that they can write to.
 """
 
 import io
@@ -15,11 +13,10 @@ import pickle
 import socket
 import struct
 import sys
-import time
 from multiprocessing.reduction import ForkingPickler
 
 import torch
-import torch.multiprocessing as mp
+import torch.multiprocessing  # noqa: F401  its reductions pickle tensors
 
 
 def receive(connection):
@@ -50,23 +47,9 @@ def views(flat, places):
             for name, (at, size, dtype, shape) in places.items()}
 
 
-def consume(queue, results, done):
-    torch.zeros(1, device="cuda")  # a context, before the clock runs
-    results.put(True)
-    begun, tensors = queue.get()
-    results.put(time.monotonic() - begun)
-    done.wait()  # the tensors stay until then
-    del tensors
-
-
 def main(path, specs):
-    context = mp.get_context("spawn")
-    queue, results, done = context.Queue(), context.Queue(), context.Event()
-    consumer = context.Process(target=consume, args=(queue, results, done), daemon=True)
-    consumer.start()
     tensors, flat, places = make(specs)
     torch.cuda.synchronize()
-    results.get()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
@@ -79,9 +62,6 @@ def main(path, specs):
                 send(connection, tensors)
             elif wish == "flat":
                 send(connection, (flat, places))
-            elif wish == "queue":
-                queue.put((time.monotonic(), tensors))
-                send(connection, results.get(timeout=60))
             connection.recv(1)  # until the reader has opened them
 
 

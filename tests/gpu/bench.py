@@ -8,7 +8,6 @@ each against what would be done without it, in the same run. Prints a table, and
 
 import argparse
 import contextlib
-import importlib.util
 import json
 import statistics
 import subprocess
@@ -30,7 +29,6 @@ from report import judge, print_table, summary  # noqa: E402
 ROWS = {
     "open.1": ("open 1 column of 1 MiB, cold", None, None, None, "cuIpcOpenMemHandle"),
     "open.1000": ("open 1000 in one call, cold, each", "measured", 3, "<=", "cuIpcOpenMemHandle"),
-    "torch.1000": ("torch.multiprocessing, 1000, each", None, None, None, None),
     "create_seal": ("create + seal of 1 MiB", "measured", 40, "<=", None),
     "large.make": ("create + seal of 50 of 64 MiB in new memory, each", "measured", 120, "<=", None),
     "large.open": ("open these in one call, cold, each", "measured", 40, "<=", None),
@@ -129,19 +127,6 @@ class Bench:
         finally:
             process.kill()
             process.communicate()
-
-    def torch(self):
-        if self.case.fake or not importlib.util.find_spec("torch"):
-            raise Skip("PyTorch is not here")
-        found = []
-        for _ in range(1 if self.quick else 2):
-            status, output = self.case.command(
-                [sys.executable, harness.HERE / "bench_torch.py", COUNTS[-1], MIB], 120)
-            if status != 0:
-                raise Failure(f"bench_torch.py: {output[-500:]}")
-            found.append(json.loads(output.splitlines()[-1]))
-        return [row(f"torch.{COUNTS[-1]}", "us", [f["whole"] for f in found],
-                    note=f"of it to receive: {found[0]['receive']:.0f} us")]
 
     def create(self):
         daemon = self.daemon()
@@ -331,8 +316,7 @@ def measure(place, options):
     try:
         bench = Bench(place, case, options.quick)
         case.free()  # the observer is there from the start, and keeps the driver awake
-        for name in ("opens", "create", "large", "together", "puts", "kernel", "handover", "spill", "crowd",
-                     "vram", "torch"):
+        for name in ("opens", "create", "large", "together", "puts", "kernel", "handover", "spill", "crowd", "vram"):
             if options.only not in name:
                 continue
             started = time.monotonic()

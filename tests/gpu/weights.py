@@ -275,8 +275,7 @@ def peers(place):
     if place.others[-1].stdout.readline() != b"ready\n":
         raise AssertionError((place.directory / "peer.log").read_text()[-600:])
     for wish, what in (("tensors", "weight cache daemon: pickle and a cudaIpc handle for each tensor"),
-                       ("flat", "one flat buffer by cudaIpc, and views of it"),
-                       ("queue", "torch.multiprocessing queue")):
+                       ("flat", "one flat buffer by cudaIpc, and views of it")):
         reader = place.fresh()
         try:
             place.row(what, ms(reader.peer_cache(path, wish)))

@@ -479,8 +479,6 @@ def peer_cache(path, wish):
     connection.connect(path)
     connection.sendall(wish.encode())
     found = weight_cache.receive(connection)
-    if wish == "queue":
-        return found
     KEPT["state"] = weight_cache.views(*found) if wish == "flat" else found
     seconds = time.monotonic() - begun
     expect(all(float(tensor.flatten()[0]) != 0 for tensor in list(KEPT["state"].values())[:3]), "no content")
