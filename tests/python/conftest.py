@@ -159,6 +159,24 @@ def run(daemon, request):
 
 
 @pytest.fixture
+def begin():
+    """begin(path, code, *words, **variables): a program of its own that finds the daemon at the path, and is killed at the end."""
+    begun = []
+
+    def begin(path, code, *words, **variables):
+        process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code), *map(str, words)], text=True,
+            env=environment(GPUBUFD_SOCKET=path, **variables), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        begun.append(process)
+        return process
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
 def np():
     return pytest.importorskip("numpy")
 

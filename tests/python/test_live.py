@@ -2,10 +2,7 @@
 
 import gc
 import signal
-import subprocess
-import sys
 
-import conftest
 import pytest
 
 import gpubufd
@@ -19,10 +16,6 @@ array[:] = memory.generation
 print(memory.generation, flush=True)
 signal.pause()
 """
-
-
-def program(path, code=HOLDS):
-    return subprocess.Popen([sys.executable, "-c", code], env=conftest.environment(GPUBUFD_SOCKET=path), stdout=subprocess.PIPE, text=True)
 
 
 def test_written_while_it_is_read(client, np):
@@ -187,7 +180,7 @@ def test_edit_that_fails(client, np):
 
 
 # RELIABILITY.md: The daemon ends 11
-def test_child_of_fork(daemon, client):
+def test_child_of_fork(daemon, client, begin):
     """A child does not have the memory, nor the connection: its parent's end is the end of the claim."""
     client.create("pool", "int64", 10, live=True).release()
     code = HOLDS.replace("print(", """
@@ -204,12 +197,10 @@ if os.fork() == 0:
         os._exit(0)
 print(os.wait()[1] & 127, end=" ")
 print(""")
-    writer = program(daemon.path, code)
+    writer = begin(daemon.path, code)
     assert writer.stdout.readline() == f"{int(signal.SIGSEGV)} 1\n"
     writer.kill()
     client.claim("pool", timeout=60).release()
-    writer.wait()
-    writer.stdout.close()
 
 
 CONNECTS_ANEW = """
@@ -233,9 +224,8 @@ print(array.tolist())
 """
 
 
-def test_child_connects_anew(daemon, client):
+def test_child_connects_anew(daemon, client, begin):
     """A child of fork that connects anew opens the same memory, and does not take its parent's addresses for its own."""
-    child = program(daemon.path, CONNECTS_ANEW)
+    child = begin(daemon.path, CONNECTS_ANEW)
     assert child.stdout.readline() == f"{[7, 7] + [0] * 8}\n"
     assert child.wait() == 0
-    child.stdout.close()

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 import threading
 
 import pytest
@@ -279,24 +278,6 @@ def test_no_daemon(path, tmp_path, monkeypatch):
 # ---- several at once ----
 
 
-@pytest.fixture
-def begin(daemon):
-    """begin(code, *words): a program of its own that finds the daemon."""
-    begun = []
-
-    def begin(code, *words):
-        process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code), *map(str, words)],
-            env=environment(GPUBUFD_SOCKET=daemon.path), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        begun.append(process)
-        return process
-
-    yield begin
-    for process in begun:
-        process.kill()
-        process.communicate()
-
-
 LOAD = """
     import sys, zlib
     from gpubufd.numpy import load_file
@@ -308,11 +289,11 @@ LOAD = """
 """
 
 
-def test_four_race_and_one_publishes(here, begin, tmp_path):
+def test_four_race_and_one_publishes(here, daemon, begin, tmp_path):
     path = tmp_path / "m"
     save_file({f"w{i}": np.random.default_rng(i).random(100_000) for i in range(20)}, path)  # 16 MB
     before = puts(here)
-    loaders = [begin(LOAD, path) for _ in range(4)]
+    loaders = [begin(daemon.path, LOAD, path) for _ in range(4)]
     for one in loaders:
         assert one.stdout.readline() == "ready\n"
     for one in loaders:
@@ -366,11 +347,11 @@ def waiters(path):
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_loader_that_ends_in_the_middle_blocks_nobody(here, begin, path, killed):
+def test_a_loader_that_ends_in_the_middle_blocks_nobody(here, daemon, begin, path, killed):
     before = puts(here)
-    first = begin(HANG, path)
+    first = begin(daemon.path, HANG, path)
     assert first.stdout.readline() == "reading\n"
-    second = begin(LOAD, path)
+    second = begin(daemon.path, LOAD, path)
     assert second.stdout.readline() == "ready\n"
     second.stdin.write("\n")
     second.stdin.flush()
@@ -614,7 +595,7 @@ def test_a_file_that_changes_while_its_tensors_are_used(here, path, fills):
     assert len(here) == 0 and np.array_equal(kept, TENSORS["w"])
 
 
-def test_a_program_that_ends_while_it_reads_has_published(here, begin, path):
-    one = begin("import sys, gpubufd.numpy\ngpubufd.numpy.load_file(sys.argv[1], wait=False)", path)
+def test_a_program_that_ends_while_it_reads_has_published(here, daemon, begin, path):
+    one = begin(daemon.path, "import sys, gpubufd.numpy\ngpubufd.numpy.load_file(sys.argv[1], wait=False)", path)
     one.communicate(timeout=DEADLINE)
     assert one.returncode == 0 and len(here) == 1

@@ -2,8 +2,6 @@
 
 import asyncio
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -24,12 +22,10 @@ with gpubufd.connect() as client:
 
 
 # RELIABILITY.md: Hostile clients 9
-def test_a_limit_on_sessions():
+def test_a_limit_on_sessions(begin):
     """Whoever connects past it is told at once; a client that comes back waits for room."""
     with conftest.standing("--limit", "sessions=1") as place:
-        env = conftest.environment(GPUBUFD_SOCKET=place.path)
-        client = subprocess.Popen([sys.executable, "-c", COMES_BACK], text=True, env=env,
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        client = begin(place.path, COMES_BACK)
         assert client.stdout.readline() == "ready\n"
         begun = time.monotonic()
         with pytest.raises(gpubufd.Limit, match="the limit sessions is 1"):
@@ -57,11 +53,10 @@ with gpubufd.connect() as client, client.watch("w/") as watch:
 """
 
 
-def test_a_watch_that_is_refused_when_it_is_made_anew():
+def test_a_watch_that_is_refused_when_it_is_made_anew(begin):
     """It says so, and is tried again with the next connection."""
-    with conftest.standing("--limit", "user_watches=1") as place, subprocess.Popen(
-            [sys.executable, "-c", WATCHES], text=True, env=conftest.environment(GPUBUFD_SOCKET=place.path),
-            stdout=subprocess.PIPE) as client:
+    with conftest.standing("--limit", "user_watches=1") as place:
+        client = begin(place.path, WATCHES)
         assert client.stdout.readline() == "synced\n"
         client.send_signal(signal.SIGSTOP)  # else it may be back first
         place.kill_and_start()

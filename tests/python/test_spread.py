@@ -2,14 +2,11 @@
 
 import collections
 import os
-import subprocess
-import sys
-import textwrap
 
 import pytest
 
 import gpubufd
-from conftest import environment, fake_only, with_gpus
+from conftest import fake_only, with_gpus
 from peer import DEADLINE
 
 np = pytest.importorskip("numpy")
@@ -37,14 +34,8 @@ def two():
     """A daemon with two GPUs, and the environment of its clients."""
     with with_gpus("cuda:0:64M", "cuda:1:64M") as daemon:
         trace = os.path.join(daemon.directory, "trace")
-        daemon.client_env = environment(GPUBUFD_SOCKET=daemon.path, FAKECUDA_TRACE=trace, **daemon.client_env)
+        daemon.client_env = dict(daemon.client_env, FAKECUDA_TRACE=trace)
         yield daemon
-
-
-def begin(daemon, path, number, **environment):
-    return subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(LOAD), path, str(number)], text=True,
-        env=dict(daemon.client_env, **environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def load(loaders):
@@ -67,11 +58,11 @@ def who_read(daemon):
         return collections.Counter(line.split()[0] for line in trace if line.split()[1] == "cuMemcpyHtoDAsync")
 
 
-def test_processes_on_two_gpus_read_the_file_once(two, tmp_path):
+def test_processes_on_two_gpus_read_the_file_once(two, begin, tmp_path):
     path = tmp_path / "m.safetensors"
     tensors = {f"w{i}": np.arange(i, i + 1_000_000, dtype="u4") for i in range(4)}  # 16 MB
     save_file(tensors, path)
-    said = load([begin(two, path, number) for number in (0, 1, 0, 1)])
+    said = load([begin(two.path, LOAD, path, number, **two.client_env) for number in (0, 1, 0, 1)])
     assert said == [["True", str(sum(int(tensor.sum()) for tensor in tensors.values()))]] * 4
     read = who_read(two)
     assert len(read) == 1 and sum(read.values()) == 4  # pieces of 4 MiB
@@ -80,11 +71,11 @@ def test_processes_on_two_gpus_read_the_file_once(two, tmp_path):
         client.delete(*client)
 
 
-def test_a_gpu_that_is_hidden_is_not_copied_from(two, tmp_path):
+def test_a_gpu_that_is_hidden_is_not_copied_from(two, begin, tmp_path):
     path = tmp_path / "m.safetensors"
     save_file({"w": np.arange(1000, dtype="u4")}, path)
-    assert load([begin(two, path, 0)]) == [["True", "499500"]]
-    assert load([begin(two, path, 1, CUDA_VISIBLE_DEVICES="1")]) == [["True", "499500"]]
+    assert load([begin(two.path, LOAD, path, 0, **two.client_env)]) == [["True", "499500"]]
+    assert load([begin(two.path, LOAD, path, 1, **two.client_env, CUDA_VISIBLE_DEVICES="1")]) == [["True", "499500"]]
     assert len(who_read(two)) == 2
     with gpubufd.connect(two.path) as client:
         client.delete(*client)

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 
@@ -15,7 +14,7 @@ import pytest
 
 import gpubufd
 import gpubufd.aio
-from conftest import BUILD, PACKAGE
+from conftest import BUILD
 from peer import wait_until
 
 
@@ -241,12 +240,11 @@ with gpubufd.connect() as client, client.read("cam0", each=True, waits=True, lag
 """
 
 
-def test_a_stopped_reader(daemon, client, writer):
+def test_a_stopped_reader(daemon, client, writer, begin):
     """The writer waits for it once, and others read on; when it goes on, it is told what it has missed."""
-    env = {**os.environ, "GPUBUFD_SOCKET": daemon.path, "PYTHONPATH": str(PACKAGE)}
-    with client.read("cam0") as other, subprocess.Popen(
-            [sys.executable, "-c", STOPPED], env=env, stdout=subprocess.PIPE) as reader:
-        assert reader.stdout.readline() == b"ready\n"
+    reader = begin(daemon.path, STOPPED)
+    with client.read("cam0") as other:
+        assert reader.stdout.readline() == "ready\n"
         publish(writer, 0)
         reader.send_signal(signal.SIGSTOP)
         begin = time.monotonic()
