@@ -1,5 +1,5 @@
-"""What the scripts for a machine with a GPU have in common: a daemon of their own, modules that may be missing, and checks
-of which each is made whatever became of the others."""
+"""Helpers of the scripts for a machine with a GPU: a daemon of their own, a skip for modules that are missing, and a loop of
+checks that goes on when one fails."""
 
 import contextlib
 import ctypes

@@ -49,9 +49,15 @@ def end_own_connections(client, daemon):
         if key[1] == daemon.path:
             one.close()
             del _client._clients[key]
+    leases_left(client.leases)
+
+
+def leases_left(leases):
+    """The leases, as soon as there are none, else at a deadline: libgpubuf reports unused ones within a second."""
     until = time.monotonic() + 10
-    while client.leases() and time.monotonic() < until:
+    while (left := leases()) and time.monotonic() < until:
         time.sleep(0.01)
+    return left
 
 
 @pytest.fixture
@@ -61,7 +67,7 @@ def client(daemon):
     client = gpubufd.connect(daemon.path)
     yield client
     gc.collect()
-    left = [lease for lease in client.leases() if "cached_ms" not in lease]
+    left = leases_left(lambda: [lease for lease in client.leases() if "cached_ms" not in lease])
     client.delete(*client.keys(), missing_ok=True)
     names = list(client.keys())
     client.close()

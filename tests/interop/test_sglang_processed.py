@@ -20,6 +20,7 @@ import small_model  # noqa: E402
 @pytest.fixture(scope="module")
 def plugin():
     import gpubufd_sglang
+    import sglang.srt.lora.layers  # noqa: F401  A load does this otherwise: errors that it keeps would hold the model
     from sglang.srt.plugins.hook_registry import HookRegistry
 
     gpubufd_sglang.register()

@@ -132,7 +132,7 @@ OTHERS = {
     "client/python/src": (
         "include/", "proto/base/limits", "proto/base/place", "proto/base/pool", "proto/layout/dtype", "proto/wire/json"),
 }
-# Files that call each other: one reader in two; and in the daemon at most so many.
+# Files that call each other: one reader in two; in the daemon circles of at most MOST_IN_A_CIRCLE files.
 HALVES = [["layout/layout_columns", "layout/layout_read"]]
 MOST_IN_A_CIRCLE = {"daemon": 3}
 SUFFIXES = (".c", ".h", ".py", ".cjs", ".mjs")
