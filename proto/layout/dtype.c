@@ -286,8 +286,13 @@ size_t gb_dtype_format(const struct gb_dtype *dtype, char *buffer, size_t size)
         length = snprintf(buffer, size, "%s[%s%s%s]", name, unit, dtype->zone[0] ? "," : "",
                           dtype->zone);
         break;
-    default:
-        length = snprintf(buffer, size, "%s", name);
+    default: /* not by snprintf, since wide tables have thousands of these */
+        length = (int)strlen(name);
+        if (size > 0) {
+            size_t copied = (size_t)length < size ? (size_t)length : size - 1;
+            memcpy(buffer, name, copied);
+            buffer[copied] = '\0';
+        }
         break;
     }
     return (size_t)length;
@@ -389,11 +394,13 @@ static bool take_arrow_parameters(struct cursor *cursor, struct gb_dtype *dtype)
 bool gb_dtype_from_arrow(const char *format, struct gb_dtype *dtype)
 {
     for (unsigned i = 0; i < GB_TYPE_COUNT; i++) {
+        if (!types[i].arrow || types[i].arrow[0] != format[0])
+            continue;
         struct gb_dtype parsed = {.type = (enum gb_type)i};
         struct cursor cursor = {format, format + strlen(format)};
 
-        if (types[i].arrow && consume(&cursor, types[i].arrow) &&
-            take_arrow_parameters(&cursor, &parsed) && at_end(&cursor)) {
+        if (consume(&cursor, types[i].arrow) && take_arrow_parameters(&cursor, &parsed) &&
+            at_end(&cursor)) {
             *dtype = parsed;
             return true;
         }

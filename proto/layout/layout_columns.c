@@ -86,10 +86,30 @@ static uint64_t hash_name(const char *name)
     return hash;
 }
 
+/* Whether the hashes are different, found with a table of their low bits; false, too, if that would
+   take many steps. `slots`: zeros, a power of two of them and at least twice as many as hashes. */
+static bool are_different(const struct hashed_name *names, size_t count, uint64_t *slots,
+                          size_t slot_count)
+{
+    size_t steps = 0, steps_max = 4 * count;
+
+    for (size_t i = 0; i < count; i++) {
+        uint64_t hash = names[i].hash | 1; /* 0 is an empty slot */
+        size_t at = names[i].hash >> 1 & (slot_count - 1);
+        while (slots[at] != 0) {
+            if (slots[at] == hash || ++steps > steps_max)
+                return false;
+            at = (at + 1) & (slot_count - 1);
+        }
+        slots[at] = hash;
+    }
+    return true;
+}
+
 /*
  * Sets *twice to the index of a name that an earlier one equals, or to `count`. Name i is the
- * pointer at `first` + i * `stride`. The names are sorted rather than put into a hash table, so
- * that no choice of names makes this slow; the hash only spares comparisons of text.
+ * pointer at `first` + i * `stride`. Names whose hashes are different need no more. Others are
+ * sorted, so that no choice of names makes this slow.
  */
 static int find_twice(struct gb_layout_reader *reader, const char *const *first, size_t stride,
                       size_t count, size_t *twice)
@@ -107,6 +127,14 @@ static int find_twice(struct gb_layout_reader *reader, const char *const *first,
     for (size_t i = 0; i < count; i++) {
         const char *name = *(const char *const *)(const void *)((const char *)first + i * stride);
         names[i] = (struct hashed_name){hash_name(name), name, i};
+    }
+    if (count > GB_COUNT(few)) {
+        size_t slot_count = (size_t)1 << (65 - __builtin_clzll(count));
+        uint64_t *slots = gb_pool_calloc(reader->pool, slot_count, sizeof(*slots));
+        if (!slots)
+            return gb_layout_no_memory(reader);
+        if (are_different(names, count, slots, slot_count))
+            return 0;
     }
     qsort(names, count, sizeof(*names), compare_hashed);
     for (size_t i = 1; i < count; i++) {

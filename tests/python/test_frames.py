@@ -49,6 +49,8 @@ FRAMES = {
         "b": pd.array([True, None], dtype="boolean"), "B": pd.array([True, False], dtype="boolean")}),
     "ordered categories": lambda: pd.DataFrame({"c": pd.Categorical(["x", "y", None], ["y", "x"], ordered=True)}),
     "days": lambda: pd.DataFrame({"d": [datetime.date(2020, 1, 1), None]}),
+    "two types in turn": lambda: pd.DataFrame({f"c{i}": np.arange(3, dtype="f8" if i % 3 else "i4") + i for i in range(10)}),
+    "texts between numbers": lambda: pd.DataFrame({f"c{i}": np.arange(3.0) + i if i % 3 else list("abc") for i in range(10)}),
     "objects": lambda: pd.DataFrame({
         "b": pd.Series([True, None], dtype=object), "i": pd.Series([1, None], dtype=object),
         "s": ["a", None], "x": [b"a", None], "l": [[1], [2, 3]]}),
@@ -84,6 +86,18 @@ def test_parts_of_a_frame(client):
     pd.testing.assert_frame_equal(table[["key", "a"]].to_pandas(), frame[["a"]])
     client.alias("part", "f", rows=(2, 4), columns=["s", "key"])
     pd.testing.assert_frame_equal(client["part"].to_pandas(), frame[["s"]][2:4])
+
+
+def test_labels_are_each_frames_own(client):
+    client.put("f", pd.DataFrame({"a": [1], "b": [2]}))
+    first = client["f"].to_pandas().columns
+    first.name = "changed"
+    try:
+        first.array[0] = first.values[0] = "changed"
+    except ValueError:  # since pandas 3.1
+        pass
+    then = client["f"].to_pandas().columns
+    assert then.tolist() == ["a", "b"] and then.name is None
 
 
 def test_with_an_index_it_still_shares_memory(client):
@@ -154,11 +168,12 @@ def test_a_frequency_is_only_told_of_even_rows(client, index):
     assert back.freq == index.freq and back.equals(index) and type(back.freq) is type(index.freq)
     assert (back + back.freq).equals(index + index.freq)
     assert client["f"][3:7].to_pandas().index.freq == index[3:7].freq
-    with client.edit("f") as table:
-        values = table["__index_level_0__"].to_numpy()
-        if len(values) > 1:
-            values[len(values) // 2] = values[0]
-    assert len(index) == 1 or client["f"].to_pandas().index.freq is None
+    for at in (1, 2, 3, 4, 25, 49) if len(index) > 1 else ():
+        with client.edit("f") as table:
+            values = table["__index_level_0__"].to_numpy().view("i8")
+            values[:] = index.asi8
+            values[at] = values[0]
+        assert client["f"].to_pandas().index.freq is None
 
 
 def test_too_many_texts(client):

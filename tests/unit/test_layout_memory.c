@@ -114,7 +114,7 @@ TEST(test_failures)
         {"{\"kind\":\"column\",\"dtype\":\"list\",\"length\":1,\"children\":"
          "[{\"dtype\":\"int8\",\"length\":1,\"metadata\":{\"a\":\"b\"}}]}",
          4},
-        /* the columns, nine names, and the sorting of more than eight */
+        /* the columns, nine names, and two to find equal ones among more than eight */
         {"{\"kind\":\"table\",\"length\":0,\"columns\":["
          "{\"name\":\"1\",\"dtype\":\"null\",\"length\":0},"
          "{\"name\":\"2\",\"dtype\":\"null\",\"length\":0},"
@@ -125,7 +125,7 @@ TEST(test_failures)
          "{\"name\":\"7\",\"dtype\":\"null\",\"length\":0},"
          "{\"name\":\"8\",\"dtype\":\"null\",\"length\":0},"
          "{\"name\":\"9\",\"dtype\":\"null\",\"length\":0}]}",
-         11},
+         12},
         {"{\"kind\":\"table\",\"length\":1,\"metadata\":{\"a\":\"b\"},\"columns\":["
          "{\"name\":\"s\",\"dtype\":\"struct\",\"length\":1,\"children\":["
          "{\"name\":\"f\",\"dtype\":\"int8\",\"length\":1,\"mask\":{}}]},"

@@ -85,7 +85,7 @@ class Plan:
         """Turns a Plan of kind "arrow" into one of kind "columns"."""
         source = self.source
         if self.table and len(source) != 2:
-            self.columns = [(name, _nodes.pieces_of(child)) for name, child in source[4]]
+            self.columns = [(name, _nodes.pieces_of(child)) for name, child in _nodes.columns_in(source[4])]
             self.rows = source[1]
         else:
             self.take("", _gpu.Found(_nodes.pieces_of(source)))
@@ -587,9 +587,12 @@ def _rows_of(source: Tuple[Any, ...], column: Any) -> int:
 
 
 def _plan_columns(
-    value: Any, sources: Mapping[str, Any], there: Dict[str, _gpu.Found], metadata: Optional[Tuple[bytes, ...]], rows: int
+    value: Any, sources: Mapping[Any, Any], there: Dict[str, _gpu.Found], metadata: Optional[Tuple[bytes, ...]], rows: int
 ) -> Plan:
-    """The Plan of a table's columns: of sources on the host, and of others by name; in the order of `value`."""
+    """The Plan of a table's columns: of sources on the host, and of others by name; in the order of `value`.
+
+    Without others the sources may be blocks, by their tuples of names.
+    """
     for name, source in sources.items():
         if len(source) == 2 and _nodes.check_types(source[0], name):
             there[name] = _gpu.of_capsules(source, source)
@@ -600,8 +603,8 @@ def _plan_columns(
         )
     if there:  # the table is made there, too
         made = Plan("columns", (value, there), table=True, metadata=metadata)
-        for name in value:
-            made.take(name, there.get(name) or _gpu.Found(_nodes.pieces_of(sources[name]), keep=sources[name]))
+        for name, source in _nodes.columns_in((name, sources.get(name)) for name in value):
+            made.take(name, there.get(name) or _gpu.Found(_nodes.pieces_of(source), keep=source))
         made.rows = sum(piece.rows for piece in made.columns[0][1])
         return made
     source = ("+s", rows, 0, (None,), tuple(sources.items()), None)
@@ -650,7 +653,7 @@ def _plan_frame(value: Any, nan_as_null: bool) -> Plan:
     names, labels = _labels.written(value.columns)
     blocks, wide = _frames.blocks_of(value), len(names) + value.index.nlevels > _core.COLUMNS
     columns: List[Any] = [None] * len(names)  # those that are more than numbers
-    found: List[Any] = [None] * len(names)  # names and sources
+    found: List[Any] = [None] * len(names)  # names and sources; blocks where they begin
     packed: Dict[str, Any] = {}
     for places, values in _frames.merged(blocks) if wide else blocks:
         first = names[places[0]] if places else ""
@@ -659,8 +662,8 @@ def _plan_frame(value: Any, nan_as_null: bool) -> Plan:
             packed[name] = [names[place] for place in places], _frames.runs_of(places)
             found[places[0]] = name, _packed_source(values, first, nan_as_null)
         elif _frames.is_numbers(values) and not nan_as_null:
-            for place, source in zip(places, _number_sources(values, first)):
-                found[place] = names[place], source
+            for start, source in _number_sources(values, places, first):
+                found[start] = tuple(names[start : start + len(source[3][1])]), source
         else:
             for place, row in zip(places, [values] if values.ndim == 1 else values):
                 columns[place] = row
@@ -676,11 +679,14 @@ def _plan_frame(value: Any, nan_as_null: bool) -> Plan:
     return _plan_columns(sources, sources, {}, metadata, len(value))
 
 
-def _number_sources(values: Any, where: str) -> Iterator[Tuple[Any, ...]]:
-    """The sources of columns of numbers, that are the rows of an array."""
+def _number_sources(values: Any, places: List[int], where: str) -> Iterator[Tuple[int, Tuple[Any, ...]]]:
+    """(the first column, source of a block) of each run of columns of numbers, that are the rows of an array."""
     array, dtype = _native(values, where)
-    rows, format_ = values.shape[1], _core.format_of(dtype)
-    return ((format_, rows, 0, (None, row), (), None) for row in numpy_module().ascontiguousarray(array).view("u1"))
+    rows, format_, at = values.shape[1], _core.format_of(dtype), 0
+    data = numpy_module().ascontiguousarray(array).view("u1")
+    for start, stop in _frames.runs_of(places):
+        yield start, (format_, rows, 0, (None, data[at : at + stop - start]), (), None)
+        at += stop - start
 
 
 def _packed_source(values: Any, where: str, nan_as_null: bool) -> Tuple[Any, ...]:

@@ -212,6 +212,8 @@ def is_numbers(values: Any) -> bool:
 
 def runs_of(places: List[int]) -> List[List[int]]:
     """(start, stop) of each run of consecutive numbers."""
+    if places and places == list(range(places[0], places[0] + len(places))):
+        return [[places[0], places[-1] + 1]]
     starts = [i for i, place in enumerate(places) if i == 0 or place != places[i - 1] + 1]
     return [[places[start], places[stop - 1] + 1] for start, stop in zip(starts, [*starts[1:], len(places)])]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import datetime
 import decimal
+import functools
 import math
 from typing import Any, Callable, Container, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -187,6 +188,9 @@ def read(names: List[str], told: Told) -> Any:
     """The labels of a table's columns, as an Index. An exception of many kinds: what the metadata tell makes no sense."""
     import pandas
 
+    dtype = _series.text_dtype()
+    if names and are_names(told) and dtype is not None and _series.lies_in_arrow(dtype):
+        return pandas.Index(dtype.__from_arrow__(_text_of(tuple(names))), copy=False)
     title = [level.get("name") for level in told.levels] or [None]
     if told.more is not None:
         words = told.more["words"]
@@ -200,6 +204,14 @@ def read(names: List[str], told: Told) -> Any:
         texts = _turned([ast.literal_eval(name) for name in names], told.levels)
         return pandas.MultiIndex.from_arrays([_typed(part, level) for part, level in zip(texts, told.levels)], names=title)
     return _typed(names, told.levels[0] if told.levels else {}, title[0])
+
+
+@functools.lru_cache(64)
+def _text_of(names: Tuple[str, ...]) -> Any:
+    """Names as pyarrow's text, which nobody can change: pandas takes long to make it of a list."""
+    import pyarrow
+
+    return pyarrow.array(names, pyarrow.large_string())
 
 
 def _turned(rows: List[Any], levels: Sequence[Any]) -> List[List[Any]]:

@@ -184,6 +184,16 @@ def _told_of(source: Tuple[Any, ...], name: str) -> Tuple[Any, ...]:
     return (format_, name, length, 0, null_count, addresses, below, dictionary and _told_of(dictionary, ""), None)
 
 
+def columns_in(children: Iterable[Tuple[Any, Tuple[Any, ...]]]) -> Iterator[Tuple[str, Tuple[Any, ...]]]:
+    """The columns of a table's source by name, with each of a block by itself."""
+    for name, source in children:
+        if isinstance(name, str):
+            yield name, source
+        else:
+            for one, data in zip(name, source[3][1]):
+                yield one, (*source[:3], (None, data), *source[4:])
+
+
 def pieces_of(source: Tuple[Any, ...], counted: bool = False) -> List[Piece]:
     """A source as pieces of one type; there is at least one. `counted`: of capsules, whether they are this package's."""
     if len(source) != 2:

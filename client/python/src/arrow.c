@@ -277,8 +277,9 @@ PyObject *core_nodes(PyObject *module, PyObject *args)
  * A source is either (schema capsule, [array capsules]), or what Python has put together:
  * (format, length, null_count, buffers, children, dictionary, metadata): buffers are exporters of
  * the buffer protocol or None, children are (name, source), dictionary is a source or None, and
- * metadata, which may be left out, are bytes as Arrow encodes them. All of it is borrowed, and
- * stays as it is until the call returns.
+ * metadata, which may be left out, are bytes as Arrow encodes them. A child with a tuple of names
+ * is a block: as many columns of numbers, whose data lie one behind the other in its last buffer.
+ * All of it is borrowed, and stays as it is until the call returns.
  */
 #define IN_PIECES 1 /* of build(): an array is in several, or in none */
 
@@ -374,10 +375,59 @@ static int build_buffers(struct sources *sources, PyObject *tuple, struct ArrowA
 static int build(struct sources *sources, PyObject *source, struct ArrowSchema *schema,
                  struct ArrowArray *array);
 
+/* Makes as many columns as there are names of the first, which has the data of all. */
+static int divide_block(struct sources *sources, PyObject *names, struct ArrowSchema *schemas,
+                        struct ArrowArray *arrays)
+{
+    Py_ssize_t count = PyTuple_Size(names);
+    size_t apart = (size_t)(sources->blocks->buffer.len / count);
+    const char *data = arrays[0].buffers[1];
+
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const void **buffers = pool_take(&sources->pool, 2, sizeof(*buffers));
+        if (!buffers)
+            return -1;
+        buffers[1] = data + (size_t)i * apart;
+        schemas[i] = schemas[0];
+        arrays[i] = arrays[0];
+        arrays[i].buffers = buffers;
+        if (!PyArg_Parse(PyTuple_GetItem(names, i), "s:name", &schemas[i].name))
+            return -1;
+    }
+    return 0;
+}
+
+/* Builds a child, or the columns of a block. */
+static int build_child(struct sources *sources, PyObject *name, PyObject *source,
+                       struct ArrowSchema *schemas, struct ArrowArray *arrays)
+{
+    int r = build(sources, source, schemas, arrays);
+
+    if (r != 0)
+        return r;
+    if (PyTuple_Check(name))
+        return divide_block(sources, name, schemas, arrays);
+    return PyArg_Parse(name, "s:name", &schemas->name) ? 0 : -1;
+}
+
+/* How many columns children are; -1 with an exception. */
+static Py_ssize_t count_columns(PyObject *children)
+{
+    Py_ssize_t found = 0, entries = PyTuple_Size(children);
+
+    for (Py_ssize_t i = 0; i < entries; i++) {
+        PyObject *name = PyTuple_GetItem(PyTuple_GetItem(children, i), 0);
+        if (!name)
+            return -1;
+        found += PyTuple_Check(name) ? PyTuple_Size(name) : 1;
+    }
+    return entries < 0 ? -1 : found;
+}
+
 static int build_children(struct sources *sources, PyObject *tuple, struct ArrowSchema *schema,
                           struct ArrowArray *array)
 {
-    Py_ssize_t count = PyTuple_Size(tuple);
+    Py_ssize_t count = count_columns(tuple);
 
     if (count <= 0)
         return (int)count;
@@ -388,15 +438,17 @@ static int build_children(struct sources *sources, PyObject *tuple, struct Arrow
     struct ArrowArray *arrays = pool_take(&sources->pool, room, sizeof(*arrays));
     if (!schema->children || !array->children || !schemas || !arrays)
         return -1;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        const char *name;
-        PyObject *child;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "sO:child", &name, &child))
+    Py_ssize_t at = 0;
+    for (Py_ssize_t i = 0; at < count; i++) {
+        PyObject *name, *child;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "OO:child", &name, &child))
             return -1;
-        int r = build(sources, child, &schemas[i], &arrays[i]);
+        int r = build_child(sources, name, child, &schemas[at], &arrays[at]);
         if (r != 0)
             return r;
-        schemas[i].name = name;
+        at += PyTuple_Check(name) ? PyTuple_Size(name) : 1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
         if (strcmp(schema->format, "+m") == 0) { /* entries and keys of a map cannot be null */
             schemas[i].flags &= ~ARROW_FLAG_NULLABLE;
             if (schemas[i].n_children > 0)
