@@ -41,14 +41,14 @@ static const struct gb_cli_command commands[] = {
      "file do not change.",
      gb_write_options, gb_cmd_write, PUBLISH},
     {"get", "NAME [FILE]", "Write an object to a file: .csv, .safetensors, raw, others by Python",
-     "FILE means -o FILE. cat is another word for it. Negative numbers in A:B "
+     "FILE is short for -o FILE. cat is another word for it. Negative numbers in A:B "
      "count from the end. In .csv a null is an empty field and an empty string is \"\".",
      gb_get_options, gb_cmd_get, READ},
     {"show", "NAME", "Print an object's types and first rows", NULL, gb_show_options, gb_cmd_show,
      READ},
     {"ls", "[PREFIX|PATTERN]", "List objects",
-     "Those whose names start with PREFIX, or match a PATTERN such as 'a*', 'd/?' or '[a-c]*'. A "
-     "* stands for any text, \"/\" included, and \\* for itself. No object matches: exit status 1.",
+     "With names that start with PREFIX, or match a PATTERN such as 'a*', 'd/?' or '[a-c]*'. A "
+     "* stands for any text, \"/\" included, and \\* for itself. A PATTERN without a match fails.",
      gb_ls_options, gb_cmd_ls, MANAGE},
     {"stat", "NAME", "Describe an object without opening it", NULL, gb_stat_options, gb_cmd_stat,
      MANAGE},
@@ -59,7 +59,7 @@ static const struct gb_cli_command commands[] = {
     {"pin", "NAME…", "Keep objects from being evicted", NULL, NULL, gb_cmd_pin, MANAGE},
     {"unpin", "NAME…", "Let objects be evicted again", NULL, NULL, gb_cmd_unpin, MANAGE},
     {"expire", "NAME… TIME", "Set when objects are deleted: 90s, 5m, 2h, 1d, or never",
-     "Counted from now, and replaces any earlier time, including put --ttl. A program that has "
+     "TIME counts from now, and replaces any earlier time, including put --ttl. A program that has "
      "the object open keeps it.",
      gb_expire_options, gb_cmd_expire, MANAGE},
     {"spill", "NAME…", "Move objects off their device, to a tier below",
@@ -72,7 +72,7 @@ static const struct gb_cli_command commands[] = {
     {"why", "NAME", "Show what keeps an object in place, or what leaves before it", NULL,
      gb_why_options, gb_cmd_why, OBSERVE},
     {"where", "NAME", "Show which machines of the cluster have a name",
-     "gpubufd-peer of this machine answers: which machine published it, and which have a copy.",
+     "Asks this machine's gpubufd-peer which machine published it, and which have a copy.",
      gb_where_options, gb_cmd_where, OBSERVE},
     {"ps", "[NAME]", "Show leases, mappings and pins of each session",
      "\"pins\": the session still maps the segment but has no lease in it, so it cannot be freed.",
@@ -97,8 +97,8 @@ static const struct gb_cli_command commands[] = {
      "unused memory to the devices.",
      NULL, gb_cmd_call, DAEMON},
     {"completion", "SHELL [WORD…]", "Print a completion script: bash, zsh or fish",
-     "With a WORD, prints the completions of the last one, as the scripts ask for.", NULL,
-     gb_cmd_completion, SHELL},
+     "With WORDs, prints completions of the last one, for the scripts.", NULL, gb_cmd_completion,
+     SHELL},
     {"help", "[COMMAND]", "Print help for a command, or for the program", NULL, NULL, gb_cmd_help,
      SHELL},
     {0},

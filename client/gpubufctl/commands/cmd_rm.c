@@ -13,7 +13,7 @@
 enum { VERSION, LABEL, FORCE, RECURSIVE = FORCE + 1, TIER = FORCE, WAIT = FORCE };
 
 #define WHICH                                                                                      \
-    {"version", 'v', "VERSION", "this version, and not the current one", NULL},                    \
+    {"version", 'v', "VERSION", "this version instead of the current one", NULL},                  \
     {                                                                                              \
         "label", 'l', "LABEL", "the newest version with this label", NULL                          \
     }
