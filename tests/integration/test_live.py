@@ -260,7 +260,7 @@ def test_replaced(daemon):
     peer, other = daemon.connect(), daemon.connect()
     old = make(peer)
     error = other.error("exists", "create", name="pool", layout=bytes_layout(8), live=True)
-    assert "say replace" in error.message
+    assert "set replace" in error.message
     other.put("pool", b"sealed", replace=True)
     assert other.open_object("pool").object["state"] == "sealed"
     peer.call("release", lease=old["lease"])
