@@ -22,6 +22,7 @@ static const struct gb_field alias_fields[] = {
     GB_FIELD(struct alias_params, mode, GB_FIELD_STRING, 0, 0, 0),
     GB_FIELD(struct alias_params, replace, GB_FIELD_BOOL, 0, 0, 0),
     GB_TITLE_FIELDS(struct alias_params),
+    GB_FIELD(struct alias_params, scope, GB_FIELD_STRING, 0, 0, 0),
 };
 
 struct slice_params {

@@ -6,6 +6,7 @@
 
 static const struct gb_field create_fields[] = {
     GB_CREATION_FIELDS,
+    GB_FIELD(struct gb_create_params, live, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct gb_create_params, final, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct gb_create_params, own, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct gb_create_params, brief, GB_FIELD_BOOL, 0, 0, 0),

@@ -16,7 +16,6 @@ int gb_live_check(struct gb_call *call, const struct gb_create_params *params)
         bool said;
         const char *why;
     } refused[] = {
-        {"handles", params->handles.text, "registered memory stays its producer's; create it live"},
         {"final", params->final, "its content changes"},
         {"label", params->label.text && params->label.length > 0, "a label names one content"},
         {"keep", params->keep > 0, "its content changes in place, and has no older versions"},

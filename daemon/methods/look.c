@@ -5,11 +5,10 @@
 #include "daemon/store/store.h"
 
 struct page_params {
-    uint64_t limit, cursor;
+    uint64_t cursor;
 };
 
 static const struct gb_field page_fields[] = {
-    GB_FIELD(struct page_params, limit, GB_FIELD_UINT, 0, 1, GB_LIMIT(list)),
     GB_FIELD(struct page_params, cursor, GB_FIELD_UINT, 0, 0, 0),
 };
 
@@ -24,13 +23,12 @@ struct page {
     bool more;
 };
 
-static struct page page_begin(struct gb_call *call, const struct page_params *params,
-                              const char *what)
+static struct page page_begin(struct gb_call *call, const char *what)
 {
     gb_call_begin_result(call);
     GB_WRITE_UINT(call->writer, "{\"seq\":", call->server->seq);
     gb_write_format(call->writer, ",\"%s\":[", what);
-    return (struct page){call->writer, params->limit ? params->limit : GB_LIMIT(list), 0, false};
+    return (struct page){call->writer, GB_LIMIT(list), 0, false};
 }
 
 /* Whether the page has room for another item; if not, there are more than the page has. */
@@ -104,7 +102,7 @@ static int handle_segments(struct gb_call *call, const void *p)
                        "the cursor, segment %" PRIu64 ", is no more: begin anew", params->cursor);
     if (last)
         d = device_index(server, last->device);
-    page = page_begin(call, params, "segments");
+    page = page_begin(call, "segments");
     for (; d < server->device_count; d++) {
         struct gb_link *head = &server->devices[d]->segment_list;
         const struct gb_link *link = last ? last->of_device.next : gb_list_first(head);
@@ -159,7 +157,7 @@ static void write_session(struct gb_writer *writer, const struct gb_session *ses
 static int handle_sessions(struct gb_call *call, const void *p)
 {
     const struct page_params *params = p;
-    struct page page = page_begin(call, params, "sessions");
+    struct page page = page_begin(call, "sessions");
 
     GB_LIST_EACH(&call->server->sessions, const struct gb_session, session, of_server) {
         if (session->id <= params->cursor)

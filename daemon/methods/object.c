@@ -244,29 +244,21 @@ struct gb_object *gb_object_make(struct gb_call *call, const struct gb_string *n
     return object;
 }
 
-int gb_call_scope(struct gb_call *call, const struct gb_string *text, bool *cluster)
-{
-    static const char *const names[] = {"local", "cluster", NULL};
-    int r = gb_call_choose(call, "scope", text, *cluster, names);
-
-    if (r >= 0)
-        *cluster = r;
-    return r < 0 ? r : 0;
-}
-
 int gb_object_title(struct gb_call *call, struct gb_object *object, const struct gb_string *label,
                     uint64_t keep, const struct gb_string *scope)
 {
+    static const char *const scopes[] = {"local", "cluster", NULL};
     struct gb_string json;
     int r = gb_call_label(call, label, &json);
 
     if (r == 0)
-        r = gb_call_scope(call, scope, &object->cluster);
-    if (r == 0) {
+        r = gb_call_choose(call, "scope", scope, 0, scopes);
+    if (r >= 0) {
         object->label = json;
         object->keep = (unsigned)keep;
+        object->cluster = r;
     }
-    return r;
+    return r < 0 ? r : 0;
 }
 
 void gb_object_goes_with(struct gb_session *session, struct gb_object *object)

@@ -24,7 +24,7 @@ struct gb_create_params {
         GB_FIELD(struct gb_create_params, ttl_ms, GB_FIELD_UINT, 0, 0, 0),                         \
         GB_FIELD(struct gb_create_params, evict, GB_FIELD_STRING, 0, 0, 0),                        \
         GB_TITLE_FIELDS(struct gb_create_params),                                                  \
-        GB_FIELD(struct gb_create_params, live, GB_FIELD_BOOL, 0, 0, 0),                           \
+        GB_FIELD(struct gb_create_params, scope, GB_FIELD_STRING, 0, 0, 0),                        \
         GB_FIELD(struct gb_create_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms))
 
 /* The checked parameters. */
@@ -44,15 +44,12 @@ int gb_object_check_name(struct gb_call *call, const struct gb_string *name, boo
 /* The title of a version, which create, register, alias and seal set. */
 #define GB_TITLE_FIELDS(struct_type)                                                               \
     GB_FIELD(struct_type, label, GB_FIELD_STRING, 0, 0, GB_LIMIT(label_bytes)),                    \
-        GB_FIELD(struct_type, keep, GB_FIELD_UINT, 0, 0, GB_LIMIT(keep)),                          \
-        GB_FIELD(struct_type, scope, GB_FIELD_STRING, 0, 0, 0)
+        GB_FIELD(struct_type, keep, GB_FIELD_UINT, 0, 0, GB_LIMIT(keep))
 
-/* Sets the title for the next rendering. GPUBUF_E_INVALID: the scope is none;
+/* Sets title and scope for the next rendering. GPUBUF_E_INVALID: the scope is none;
    GPUBUF_E_NO_MEMORY. */
 int gb_object_title(struct gb_call *call, struct gb_object *object, const struct gb_string *label,
                     uint64_t keep, const struct gb_string *scope);
-/* Reads "local" or "cluster"; if it is absent, *cluster stays as it is. GPUBUF_E_INVALID. */
-int gb_call_scope(struct gb_call *call, const struct gb_string *text, bool *cluster);
 
 /* A new object over the storage, whose reference it takes in any case. NULL, with call->error. */
 struct gb_object *gb_object_make(struct gb_call *call, const struct gb_string *name,

@@ -13,7 +13,7 @@
 struct seal_params {
     uint64_t lease;
     struct gb_json null_counts;
-    struct gb_string ready, label, scope;
+    struct gb_string ready, label;
     uint64_t keep;
     bool release;
 };
@@ -172,8 +172,6 @@ static int retitle(struct gb_call *call, const struct seal_params *params, struc
     int r = params->label.text ? gb_call_label(call, &params->label, &label) : 0;
 
     if (r == 0)
-        r = gb_call_scope(call, &params->scope, &object->cluster);
-    if (r == 0)
         object->label = label;
     if (r == 0 && (call->message->present & HAS_KEEP))
         object->keep = (unsigned)params->keep;
@@ -289,8 +287,7 @@ static int handle_seal(struct gb_call *call, const void *p)
     r = retitle(call, params, lease->object);
     if (r == 0)
         r = gb_object_set_version(lease->object, call->server->registry.next_version,
-                                  params->label.text || params->scope.text ||
-                                      (call->message->present & HAS_KEEP),
+                                  params->label.text || (call->message->present & HAS_KEEP),
                                   &call->error);
     return r < 0 ? r : publish(call, params, lease);
 }

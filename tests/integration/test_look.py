@@ -5,15 +5,18 @@ import os
 import pytest
 
 from peer import RpcError
+from restarts import register
 
 
-def all_of(peer, what, **params):
-    """Every entry, page by page."""
+def all_of(peer, what, pages=1):
+    """Every entry, in that many pages."""
     entries, cursor = [], {}
     while True:
-        answer = peer.call(what, **params, **cursor)
-        assert len(answer[what]) <= params.get("limit", 256)
+        answer = peer.call(what, **cursor)
+        assert 0 < len(answer[what]) <= 256
         entries += answer[what]
+        pages -= 1
+        assert ("cursor" in answer) == (pages > 0)
         if "cursor" not in answer:
             return entries
         cursor = {"cursor": answer["cursor"]}
@@ -29,7 +32,13 @@ def test_segments(daemon, peer):
         (os.getuid(), "0600"), (os.getuid(), "0604")}
     assert {s["state"] for s in segments} == {"used"} and {s["device"] for s in segments} == {
         device["id"]}
-    assert all_of(peer, "segments", limit=1) == segments
+
+
+def test_pages_of_segments(peer):
+    for i in range(300):
+        register(peer, f"registered/{i}", b"x")
+    segments = all_of(peer, "segments", pages=2)
+    assert len({s["id"] for s in segments}) == len(segments) == 300
 
 
 def test_a_segment_that_is_no_more_is_a_stale_cursor(daemon, peer):
@@ -48,7 +57,13 @@ def test_sessions(daemon, peer):
     assert named["client"] == 'a "client"' and named["pid"] == os.getpid()
     assert named["uid"] == os.getuid() and named["leases"] == 1 and named["bytes"] == 1000
     assert named["mapped_bytes"] == all_of(peer, "segments")[0]["bytes"]
-    assert all_of(peer, "sessions", limit=2) == sessions
+
+
+def test_pages_of_sessions(daemon, peer):
+    others = [daemon.connect() for _ in range(256)]
+    others[-1].call("stats")  # it comes last
+    sessions = all_of(peer, "sessions", pages=2)
+    assert len({s["session"] for s in sessions}) == len(sessions) == 1 + len(others)
 
 
 def families(peer):

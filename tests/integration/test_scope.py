@@ -1,4 +1,4 @@
-"""scope of create, seal, register and alias: whether other machines are to know an object."""
+"""scope of create, register and alias: whether other machines are to know an object."""
 
 
 import pytest
@@ -26,17 +26,6 @@ def test_it_is_told_everywhere(daemon, peer):
     assert [scope(peer, name) for name in "abc"] == ["cluster", None, None]
 
 
-def test_the_seal_decides(peer):
-    for create, seal, expected in ((None, "cluster", "cluster"), ("cluster", "local", None),
-                                   ("cluster", None, "cluster"), ("local", None, None)):
-        params = {"scope": create} if create else {}
-        made = peer.create("a", bytes_layout(1), b"x", replace=True, **params)
-        assert made["object"].get("scope") == ("cluster" if create == "cluster" else None)
-        params = {"scope": seal} if seal else {}
-        peer.call("seal", lease=made["lease"], release=True, **params)
-        assert scope(peer, "a") == expected
-
-
 def test_a_name_or_a_label_that_looks_like_it(peer):
     text = 'x","scope":"cluster","y":"'
     peer.put(text, label=text)
@@ -56,10 +45,6 @@ def test_register_and_alias(peer):
 @pytest.mark.parametrize("value", ["", "Cluster", "global", 1, True])
 def test_no_other(peer, value):
     peer.error("invalid", "create", name="a", layout=bytes_layout(1), scope=value)
-    made = peer.create("a", bytes_layout(1), b"x", scope="cluster")
-    peer.error("invalid", "seal", lease=made["lease"], scope=value)
-    peer.call("seal", lease=made["lease"])
-    assert scope(peer, "a") == "cluster"  # nothing has happened
 
 
 def test_it_outlives_the_daemon(supervised):  # noqa: F811
