@@ -32,7 +32,7 @@ static const struct gb_cli_command commands[] = {
      "out. The Python package reads Arrow, Parquet, .npy, .npz and .jsonl files. Any other file "
      "becomes bytes, or an array with --dtype and --shape.",
      gb_put_options, gb_cmd_put, PUBLISH},
-    {"create", "NAME --live", "Create a live object, to be written while others read it",
+    {"create", "NAME", "Create a live object, to be written while others read it",
      "It outlives gpubufctl and its writers. Users whom --mode lets write may open it for "
      "writing, and claim it. The command write puts a file's bytes into it.",
      gb_create_options, gb_cmd_create, PUBLISH},

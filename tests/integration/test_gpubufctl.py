@@ -78,7 +78,7 @@ def test_get_parts(ctl):
     assert ctl.raw("get", "t", "-c", "n", "-s", "3:").stdout == numpy.array([4, 5]).tobytes()
     assert ctl.raw("get", "t", "-c", "s", "-s", "1:").stdout == b"bde"
     assert "no column" in ctl.fails(FAILED, "get", "t", "--column", "x", "-f", "csv")
-    assert "is a table" in ctl.fails(FAILED, "get", "t", "-o", "t.raw")
+    assert "is a table" in ctl.fails(FAILED, "get", "t", "t.raw")
     ctl.fails(USAGE, "get", "t", "-s", "x")
     ctl.fails(USAGE, "get", "t", "-f", "pdf")
     assert os.listdir(ctl.directory) == []
@@ -126,23 +126,23 @@ def test_get_writes_whole_files_or_none(ctl):
     ctl("put", "a", ctl.file("f", b"new content"))
     target = ctl.file("target", b"old content, and longer")
     os.chmod(target, 0o640)
-    ctl("get", "a", "-o", "target")
+    ctl("get", "a", "target")
     assert ctl.read("target") == b"new content"
     assert stat_module.S_IMODE(os.stat(target).st_mode) == 0o640
     os.symlink("target", os.path.join(ctl.directory, "link"))
     ctl("put", "-r", "a", ctl.file("f", b"newer"))
-    ctl("get", "a", "-o", "link")
+    ctl("get", "a", "link")
     assert os.path.islink(os.path.join(ctl.directory, "link"))
     assert ctl.read("target") == b"newer"
-    ctl.fails(FAILED, "get", "nosuch", "-o", "target")
-    ctl.fails(FAILED, "get", "a", "-o", "target.csv")
+    ctl.fails(FAILED, "get", "nosuch", "target")
+    ctl.fails(FAILED, "get", "a", "target.csv")
     assert ctl.read("target") == b"newer"
     for path, why in ((ctl.directory, "is a directory"), ("nowhere/x", "No such file"), ("/dev/full", "No space")):
-        assert why in ctl.fails(FAILED, "get", "a", "-o", path)
+        assert why in ctl.fails(FAILED, "get", "a", path)
     assert sorted(os.listdir(ctl.directory)) == ["f", "link", "target"]
     mask = os.umask(0o077)
     try:
-        ctl("get", "a", "-o", "fresh")
+        ctl("get", "a", "fresh")
     finally:
         os.umask(mask)
     assert stat_module.S_IMODE(os.stat(os.path.join(ctl.directory, "fresh")).st_mode) == 0o600
@@ -294,8 +294,16 @@ def test_watch(ctl):
         process.terminate()
         process.communicate(timeout=DEADLINE)
     assert len(ctl("watch", "-n", "2").splitlines()) == 2
-    assert ctl("watch", "--new", "--for", "50ms") == ""
     assert "sealed" in ctl("watch", "the", "-n", "1")
+
+
+def test_watch_of_new_objects_alone(ctl):
+    file = ctl.file("f", b"x")
+    ctl("put", "there", file)
+    process = ctl.start("watch", "--new", "-n", "1", stdout=subprocess.PIPE, text=True)
+    while process.poll() is None:  # until it watches
+        ctl("put", "-r", "new", file)
+    assert "new" in (said := process.communicate()[0]) and "there" not in said
 
 
 def watching(ctl):
@@ -366,7 +374,7 @@ def test_version(ctl):
 
 def test_usage(ctl):
     for words in [(), ("nosuch",), ("--nosuch",), ("ls", "--nosuch"), ("ls", "-x"), ("ls", "a", "b"),
-                  ("put",), ("put", "a"), ("get",), ("rm",), ("get", "a", "-o"),
+                  ("put",), ("put", "a"), ("get",), ("rm",), ("get", "a", "b", "c"),
                   ("--color", "pink", "ls"), ("ls", "--long=yes"), ("completion", "tcsh"),
                   ("--socket",), ("ping", "x"), ("ping", "--wait", "soon")]:
         assert "--help" in ctl.fails(USAGE, *words)

@@ -104,7 +104,7 @@ def test_zsh(named):
         assert set(complete(command, "--")) == options(command), command
     assert complete("put", "--evict", "''") == ["spill", "drop", "keep"]
     assert complete("put", "--evict=") == [f"--evict={word}" for word in ("spill", "drop", "keep")]
-    assert complete("put", "x", "''")[0] == "-P --*=" and "files" in complete("get", "--output=a")
+    assert complete("put", "x", "''")[0] == "-P --*=" and "files" in complete("get", "x", "a")
     assert complete("show", "''") == [r"ns\:\:lib", "some thing", r"some\:one"]
     assert complete("-S", f"{named.path}.other", "show", "''") == [""]
 

@@ -167,4 +167,3 @@ def test_get_takes_the_file_as_put_does(ctl):
     assert ctl("get", "piped", "-") == "abc"
     ctl("get", "piped", "out.bin")
     assert ctl.read("out.bin") == b"abc"
-    assert "the file is given twice" in ctl.fails(USAGE, "get", "piped", "a", "-o", "b")

@@ -23,7 +23,7 @@ def put_file(ctl, name, data, *words):
 def test_a_file_is_the_same_bytes_again(ctl):
     data = weights.make(weights.EVERY, {"format": "pt", "ключ": "\n\""}, pad=5)
     assert put_file(ctl, "m.safetensors", data).startswith("m: bundle, ")
-    ctl("get", "m", "-o", "back.safetensors")
+    ctl("get", "m", "back.safetensors")
     assert ctl.read("back.safetensors") == data
     assert ctl.raw("get", "m").stdout == data  # to what is no terminal
     assert ctl.raw("get", "m", "--format", "raw").stdout == data
@@ -54,8 +54,8 @@ def test_what_it_cannot_be(ctl):
     ctl.file("a.bin", b"abc")
     ctl("put", "a", "a.bin")
     assert "it is a bundle" in ctl.fails(FAILED, "get", "m", "--format", "csv")
-    assert "it is a bundle" in ctl.fails(FAILED, "get", "m", "-o", "m.csv")
-    assert "it is no bundle" in ctl.fails(FAILED, "get", "a", "-o", "a.safetensors")
+    assert "it is a bundle" in ctl.fails(FAILED, "get", "m", "m.csv")
+    assert "it is no bundle" in ctl.fails(FAILED, "get", "a", "a.safetensors")
     assert not {"m.csv", "a.safetensors"} & set(os.listdir(ctl.directory))
     assert "becomes a bundle" in ctl.fails(USAGE, "put", "m.safetensors", "x", "--kind", "array")
     assert ".safetensors" in ctl.fails(USAGE, "put", "m.safetensors", "x", "--dtype", "int8")
@@ -68,7 +68,7 @@ def test_what_it_cannot_be(ctl):
 def test_twenty_thousand_tensors(ctl):
     data = weights.make({f"model.layers.{i}.weight": ("BF16", (2, 3), b"%012d" % i) for i in range(20000)})
     put_file(ctl, "m.safetensors", data)
-    ctl("get", "m", "-o", "back.safetensors")
+    ctl("get", "m", "back.safetensors")
     assert ctl.read("back.safetensors") == data
 
 
@@ -152,7 +152,7 @@ B = {"layer.1": ("F32", (4, 5), None), "half": ("BF16", (7,), None), "scalar": (
 def test_shards_become_one(ctl):
     shards(ctl, one=A, two=B)
     assert ctl("put", "model.safetensors.index.json").startswith("model: bundle, ")
-    ctl("get", "model", "-o", "one.safetensors")
+    ctl("get", "model", "one.safetensors")
     found, metadata = weights.read(ctl.read("one.safetensors"))
     expected = {**weights.read(ctl.read("model-one.safetensors"))[0],
                 **weights.read(ctl.read("model-two.safetensors"))[0]}

@@ -140,7 +140,7 @@ def test_nested_columns(ctl, shared_peer):
         assert read_csv(text) == [rows[0]] + rows[1:][part]
     shown = ctl("show", "n")
     assert "fixed_list(2)" in shown and "[1, 2]" in shown and "null" in shown
-    ctl.fails(FAILED, "get", "n", "-c", "l", "-o", "x.raw")
+    ctl.fails(FAILED, "get", "n", "-c", "l", "x.raw")
 
 
 @pytest.mark.parametrize("offsets", [(0, 1, 99), (0, -1, 2), (3, 1, 2), (0, 2, 2**31 - 1)])
@@ -149,7 +149,7 @@ def test_offsets_that_make_no_sense(ctl, shared_peer, offsets):
     text = {"dtype": "utf8", "data": {"bytes": 3}}
     publish(shared_peer, "bad", {"t": text}, 2,
             {"columns[0].offsets": words("i", *offsets), "columns[0].data": b"abc"})
-    for command in (["get", "bad"], ["show", "bad"], ["get", "bad", "-c", "t", "-o", "x.raw"]):
+    for command in (["get", "bad"], ["show", "bad"], ["get", "bad", "-c", "t", "x.raw"]):
         done = ctl.raw(*command)
         assert done.returncode == FAILED
         assert b'column "t", element' in done.stderr.replace(b"\\", b"")

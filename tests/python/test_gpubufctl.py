@@ -49,15 +49,15 @@ def test_npz(ctl, client, np):
     assert names == ["w/a", "w/b/c", "w/none"]
     info = client.stat("w/a")
     assert (info.mode, info.ttl, info.evict) == (0o644, 90, "drop")
-    ctl("get", "w/a", "-o", "back.npz", "-s", "1:")
+    ctl("get", "w/a", "back.npz", "-s", "1:")
     with np.load(ctl.work / "back.npz") as back:
         assert back.files == ["a"] and (back["a"] == arrays["a"][1:]).all()
     client.put("t", {"x": [1, 2, 3], "y": [0.5, 1.5, 2.5]})
-    ctl("get", "t", "-o", "t.npz", "--slice=-2:")
+    ctl("get", "t", "t.npz", "--slice=-2:")
     with np.load(ctl.work / "t.npz") as back:
         assert {name: back[name].tolist() for name in back.files} == {"x": [2, 3], "y": [1.5, 2.5]}
     client.put("n", {"x": [1, None]})
-    assert "'x' has nulls" in ctl("get", "n", "-o", "n.npz", status=FAILED)
+    assert "'x' has nulls" in ctl("get", "n", "n.npz", status=FAILED)
     assert sorted(os.listdir(ctl.work)) == ["back.npz", "t.npz", "w.npz"]
 
 
@@ -101,9 +101,9 @@ def test_what_is_recognised(ctl, client):
     assert "--dtype is for raw files" in ctl("put", "x", "a.parquet", "-d", "int8", status=USAGE)
     assert "--kind" in ctl("put", "x", "a.parquet", "-k", "array", status=USAGE)
     assert "--delimiter" in ctl("put", "x", "a.parquet", "-f", "parquet", "--delimiter", ";", status=USAGE)
-    assert "needs --output" in ctl("get", "x", "-f", "arrow", status=USAGE)
-    assert '"x"' in ctl("get", "x", "-o", "x.npz", status=FAILED)
-    assert "no daemon listens at /nonexistent/s" in ctl("-S", "/nonexistent/s", "get", "x", "-o", "x.npz", status=NO_DAEMON)
+    assert "needs a FILE" in ctl("get", "x", "-f", "arrow", status=USAGE)
+    assert '"x"' in ctl("get", "x", "x.npz", status=FAILED)
+    assert "no daemon listens at /nonexistent/s" in ctl("-S", "/nonexistent/s", "get", "x", "x.npz", status=NO_DAEMON)
 
 
 def test_lines_of_json(ctl, client):
@@ -120,7 +120,7 @@ def test_npy(ctl, client, np):
     """Arrays become what put() of the package makes of them."""
     np.save(ctl.work / "f.npy", np.asfortranarray(np.arange(6.0).reshape(2, 3)))
     assert ctl("put", "f", "f.npy").startswith("f: array of float64, 2 × 3")
-    ctl("get", "f", "-o", "back.npy", "-s", "1:")
+    ctl("get", "f", "back.npy", "-s", "1:")
     assert np.load(ctl.work / "back.npy").tolist() == [[3, 4, 5]]
     (ctl.work / "unnamed").write_bytes((ctl.work / "f.npy").read_bytes())
     assert ctl("put", "g", "unnamed").startswith("g: array of float64, 2 × 3")

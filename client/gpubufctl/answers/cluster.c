@@ -13,12 +13,10 @@
 #include "client/gpubufctl/output/json_print.h"
 #include "proto/wire/json.h"
 
-static const char *socket_path(const char *path)
+static const char *socket_path(void)
 {
     const char *told = getenv("GPUBUFD_PEER_SOCKET");
 
-    if (path)
-        return path;
     return told && *told ? told : GB_CLUSTER_SOCKET;
 }
 
@@ -65,10 +63,10 @@ static bool exchange(int fd, const char *text, struct gb_writer *line)
     return true;
 }
 
-cJSON *gb_cluster_ask(const char *path, const cJSON *question)
+cJSON *gb_cluster_ask(const cJSON *question)
 {
     struct gb_writer line;
-    int fd = connect_to(socket_path(path));
+    int fd = connect_to(socket_path());
     char *text = gb_cjson_text(question);
 
     gb_writer_init(&line, 0);
@@ -104,12 +102,12 @@ static void print_names(const struct gb_cli *cli, const cJSON *names)
 }
 
 /* Appends the names of every page to `all`. */
-static void read_pages(const char *path, const char *prefix, cJSON *all)
+static void read_pages(const char *prefix, cJSON *all)
 {
     cJSON *question = gb_cjson("{'method':'list','prefix':%s}", prefix ? prefix : "");
 
     for (bool more = true; more;) {
-        cJSON *answer = gb_cluster_ask(path, question), *names = gb_cjson_member(answer, "names");
+        cJSON *answer = gb_cluster_ask(question), *names = gb_cjson_member(answer, "names");
         more = gb_cjson_member(answer, "after") != NULL;
         cJSON_DeleteItemFromObject(question, "after");
         if (more)
@@ -121,11 +119,11 @@ static void read_pages(const char *path, const char *prefix, cJSON *all)
     cJSON_Delete(question);
 }
 
-void gb_cluster_ls(struct gb_cli *cli, const char *path, const char *prefix, bool names)
+void gb_cluster_ls(struct gb_cli *cli, const char *prefix, bool names)
 {
     cJSON *document = cJSON_CreateObject(), *all = cJSON_AddArrayToObject(document, "names");
 
-    read_pages(path, prefix, all);
+    read_pages(prefix, all);
     if (cli->json) {
         gb_cjson_print(document, true);
     } else if (names) {

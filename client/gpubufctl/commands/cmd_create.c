@@ -1,4 +1,4 @@
-/* gpubufctl create NAME --live, and write NAME FILE: objects that are written while others read. */
+/* gpubufctl create NAME, and write NAME FILE: objects that are written while others read. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +10,9 @@
 #include "client/gpubufctl/data/view.h"
 #include "client/gpubufctl/output/json_print.h"
 
-enum { LIVE, BYTES, DTYPE, SHAPE, DEVICE, SHARE, MODE, OWN, WAIT };
+enum { BYTES, DTYPE, SHAPE, DEVICE, SHARE, MODE, OWN, WAIT };
 
 const struct gb_cli_option gb_create_options[] = {
-    {"live", 'l', NULL, "required: it is never sealed, and read while it is written", NULL},
     {"bytes", 'b', "SIZE", "size in bytes, such as 64M", NULL},
     {"dtype", 'd', "DTYPE", "or an array of this type, with --shape", NULL},
     {"shape", 's', "SHAPE", "its extents, such as 3,4", NULL},
@@ -68,9 +67,6 @@ void gb_cmd_create(struct gb_cli *cli, struct gb_cli_args *args)
     struct gpubuf_object *object;
     struct gb_error error;
 
-    if (!args->option[LIVE])
-        gb_cli_usage(cli, "create needs --live: only live objects are there before they are "
-                          "filled; put publishes a file");
     if (!dtype != !args->option[SHAPE] || !dtype == !args->option[BYTES])
         gb_cli_usage(cli, "create takes --bytes, or --dtype and --shape");
     layout.kind = dtype ? GPUBUF_KIND_ARRAY : GPUBUF_KIND_BYTES;

@@ -15,11 +15,9 @@
 #include "client/gpubufctl/output/json_print.h"
 #include "client/gpubufctl/output/term.h"
 
-enum { OUTPUT, FORMAT, COLUMN, SLICE, VERSION, LABEL, WAIT };
+enum { FORMAT, COLUMN, SLICE, VERSION, LABEL, WAIT };
 
 const struct gb_cli_option gb_get_options[] = {
-    {"output", 'o', "FILE",
-     "where to: .csv, .safetensors, a file by Python, else raw bytes (standard output)", NULL},
     {"format", 'f', "FORMAT",
      "csv, safetensors, raw, npy, npz, jsonl, arrow, arrows or parquet (by FILE)",
      "csv safetensors raw npy npz jsonl arrow arrows parquet"},
@@ -252,7 +250,7 @@ static enum format choose_format(const struct get *get, const char *asked, const
                                                                                      : FORMAT_RAW;
 
     if (terminal && format != FORMAT_CSV)
-        gb_cli_usage(get->cli, "binary data do not go to a terminal; give --output FILE, %s",
+        gb_cli_usage(get->cli, "binary data do not go to a terminal; give a FILE, %s",
                      rows ? "or --format csv" : "or look at it by gpubufctl show");
     return format;
 }
@@ -280,7 +278,7 @@ static void hand_over(struct gb_cli *cli, const char *name, const struct gb_view
     struct gb_error error;
 
     if (strcmp(file, "-") == 0)
-        gb_cli_usage(cli, "--format %s needs --output FILE", format);
+        gb_cli_usage(cli, "--format %s needs a FILE", format);
     if (options->slice && gb_parse_slice(options->slice, &slice, &error) != 0)
         gb_cli_usage(cli, "%s", error.message);
     cJSON *request = gb_cjson("{'do':'get','name':%s,'path':%s,'format':%s,'version':%" PRId64 "}",
@@ -297,9 +295,7 @@ static void hand_over(struct gb_cli *cli, const char *name, const struct gb_view
 void gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
 {
     struct get get = {.cli = cli, .name = args->value[0]};
-    const char *file = args->option[OUTPUT] ? args->option[OUTPUT]
-                       : args->count > 1    ? args->value[1]
-                                            : "-";
+    const char *file = args->count > 1 ? args->value[1] : "-";
     const char *asked = args->option[FORMAT];
     struct gb_view_options options = {
         .column = args->option[COLUMN],
@@ -309,9 +305,6 @@ void gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
         .wait_ms = args->number[WAIT],
     };
 
-    if (args->option[OUTPUT] && args->count > 1)
-        gb_cli_usage(cli, "the file is given twice: %s and %s", args->option[OUTPUT],
-                     args->value[1]);
     const char *python = asked ? asked : gb_python_format(file, NULL, 0);
     if (python && gb_python_is_format(python)) {
         hand_over(cli, get.name, &options, file, python);

@@ -10,7 +10,7 @@
 #include "client/gpubufctl/output/format.h"
 #include "client/gpubufctl/output/json_print.h"
 
-enum { LONG, NAMES, KIND, SORT, TOTAL, VERSIONS, CLUSTER, PEER_SOCKET };
+enum { LONG, NAMES, KIND, SORT, TOTAL, VERSIONS, CLUSTER };
 
 const struct gb_cli_option gb_ls_options[] = {
     {"long", 'l', NULL, "also mode, user, device, tier, version and more", NULL},
@@ -170,7 +170,7 @@ void gb_cmd_ls(struct gb_cli *cli, struct gb_cli_args *args)
         if (args->option[LONG] || args->option[KIND] || args->option[SORT] || args->option[TOTAL] ||
             args->option[VERSIONS] || (text && gb_names_is_pattern(text)))
             gb_cli_usage(cli, "--cluster goes with PREFIX and --names alone");
-        gb_cluster_ls(cli, args->option[PEER_SOCKET], text, args->option[NAMES] != NULL);
+        gb_cluster_ls(cli, text, args->option[NAMES] != NULL);
         return;
     }
     cJSON *objects = find(cli, text, args->option[VERSIONS] != NULL);

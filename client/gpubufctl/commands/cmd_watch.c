@@ -13,11 +13,10 @@
 #include "client/gpubufctl/output/json_print.h"
 #include "client/gpubufctl/output/term.h"
 
-enum { COUNT, FOR, NEW };
+enum { COUNT, NEW };
 
 const struct gb_cli_option gb_watch_options[] = {
     {"count", 'n', "N", "exit after N events", NULL},
-    {"for", 't', "TIME", "exit after this time", NULL},
     {"new", 'N', NULL, "omit existing objects", NULL},
     {0},
 };
@@ -97,7 +96,7 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
 }
 
 /* Waits for messages; also ends when whoever reads our output is gone. `deadline` 0: none. */
-static void follow(const struct watch *watch, uint64_t deadline)
+static void follow(const struct watch *watch)
 {
     struct gpubuf_client *client = watch->cli->client;
     struct stat status;
@@ -105,15 +104,11 @@ static void follow(const struct watch *watch, uint64_t deadline)
                 (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
 
     while (watch->left > 0 && fflush(stdout) == 0) { /* main tells why it did not */
-        uint64_t now = gb_term_clock_ms();
-        if (deadline && now >= deadline)
-            return;
-        uint64_t rest = deadline ? deadline - now : 0;
         struct pollfd polled[2] = {
             {.fd = gpubuf_fd(client), .events = gpubuf_events(client)},
             {.fd = pipe ? STDOUT_FILENO : -1},
         };
-        int ready = poll(polled, 2, !deadline ? -1 : rest > 60000 ? 60000 : (int)rest);
+        int ready = poll(polled, 2, -1);
         if (ready < 0 && errno != EINTR)
             gb_cli_fail(GB_STATUS_FAILED, "cannot wait for events: %m");
         if (ready > 0 && polled[1].revents)
@@ -134,9 +129,8 @@ void gb_cmd_watch(struct gb_cli *cli, struct gb_cli_args *args)
     uint64_t id;
 
     gb_cli_connect(cli);
-    uint64_t deadline = args->option[FOR] ? gb_term_clock_ms() + (uint64_t)args->number[FOR] : 0;
     gb_cli_check(
         cli, gpubuf_watch(cli->client, args->count ? args->value[0] : NULL, on_event, &watch, &id),
         "cannot watch");
-    follow(&watch, deadline);
+    follow(&watch);
 }

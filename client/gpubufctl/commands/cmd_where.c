@@ -7,10 +7,6 @@
 #include "client/gpubufctl/commands/commands.h"
 #include "client/gpubufctl/output/json_print.h"
 
-enum { PEER_SOCKET };
-
-const struct gb_cli_option gb_where_options[] = {GB_CLUSTER_OPTION, {0}};
-
 static void add_role(struct gb_grid *grid, const cJSON *place)
 {
     const char *origin = gb_cjson_string_of(place, "origin", "");
@@ -47,7 +43,7 @@ static void print_places(const struct gb_cli *cli, const cJSON *answer)
 void gb_cmd_where(struct gb_cli *cli, struct gb_cli_args *args)
 {
     cJSON *question = gb_cjson("{'method':'where','name':%s}", args->value[0]);
-    cJSON *answer = gb_cluster_ask(args->option[PEER_SOCKET], question);
+    cJSON *answer = gb_cluster_ask(question);
     const char *why = gb_cjson_string_of(answer, "why", "");
 
     if (cli->json)
