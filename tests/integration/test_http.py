@@ -383,7 +383,7 @@ def test_the_log_as_json(daemon, gateway, directory):
     assert get(port, "/last").status == 404
     one.wait_for('"path":"/last"')
     daemon.kill()
-    one.wait_for("the daemon is gone")
+    one.wait_for("daemon disconnected")
     one.stop()
     assert one.stderr().isascii()
     lines = [json.loads(line) for line in one.stderr().splitlines()]

@@ -72,7 +72,7 @@ def test_connections_without_a_certificate_keep_nobody_out(cluster):
                 assert fetched(there, f"x{i}") == b"%d" % i
         finally:
             flood.close()
-        assert len(re.findall("give way", a.peer.stderr())) == 1
+        assert len(re.findall("too many are open", a.peer.stderr())) == 1
     assert len(a.peer.stderr().splitlines()) < 20
 
 

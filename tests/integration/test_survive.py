@@ -309,7 +309,7 @@ def test_aliases_without_end(supervised):
     names = peer.names()
     daemon.crash()
     assert daemon.connect().names() == names
-    assert "given up" not in daemon.stderr()
+    assert "journal discarded" not in daemon.stderr()
 
 
 # RELIABILITY.md: The daemon ends 8
