@@ -64,7 +64,7 @@ def contents(ctl):
         for name in ctl.names():
             layout = peer.call("stat", name=name)["object"]["layout"]
             if layout["kind"] in ("bundle", "bytes", "array"):
-                ctl("get", name, "-f", "raw", "-o", "bytes")
+                ctl("get", name, "-f", "raw", "bytes")
                 shown[name] = ctl.read("bytes")
             else:
                 shown[name] = ctl("get", name)
