@@ -150,6 +150,11 @@ bool gb_names_order(struct gb_names *names)
     return true;
 }
 
+struct gb_name *gb_names_any(const struct gb_names *names)
+{
+    return name_of(names->root);
+}
+
 size_t gb_names_count(const struct gb_names *names)
 {
     return names->table.count;

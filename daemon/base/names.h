@@ -27,9 +27,11 @@ void gb_names_end(struct gb_names *names); /* frees the table, not the entries *
 bool gb_names_insert(struct gb_names *names, struct gb_name *name);
 void gb_names_remove(struct gb_names *names, struct gb_name *name);
 /* Orders the names that were inserted while the index was `unordered`. It costs much less than to
-   insert each into an ordered one. False if memory is out: the index stays unordered, and
-   gb_names_lower() of the empty text finds any. */
+   insert each into an ordered one. False if memory is out: the index stays unordered. */
 bool gb_names_order(struct gb_names *names);
+/* One of the names, in no order, which is found and removed at once even if the index is unordered;
+   NULL if there is none. */
+struct gb_name *gb_names_any(const struct gb_names *names);
 struct gb_name *gb_names_find(const struct gb_names *names, const char *text, size_t length);
 size_t gb_names_count(const struct gb_names *names);
 /* The first name ≥ the text, or, with `after`, > the text; NULL if there is none. The order is that

@@ -22,7 +22,7 @@ void gb_registry_end(struct gb_registry *registry)
     struct gb_name *name;
 
     registry->on_event = NULL;
-    while ((name = gb_names_lower(&registry->names, "", 0, false)))
+    while ((name = gb_names_any(&registry->names)))
         gb_registry_unname(registry, GB_CONTAINER(name, struct gb_object, index), GB_EVENT_DELETED);
     gb_registry_sweep(registry);
     assert(registry->leases.count == 0 && registry->objects == 0 && registry->writers.count == 0);
