@@ -380,7 +380,8 @@ GPUBUF_API int gpubuf_switch(struct gpubuf_view *view, const struct gpubuf_open_
  * dropped, even if it loses its name. But without a name it is deleted if others lack room while
  * this user is past its quota. The addresses stay reserved. Reading there is a fault: on the host
  * SIGSEGV, with an address inside; on a GPU an error that ends the context. Returns 1 if the view
- * was parked already, else 0.
+ * was parked already, else 0. GPUBUF_E_TIMEOUT, _CANCELED: the view is parked, since the daemon may
+ * still give its memory to others.
  */
 GPUBUF_API int gpubuf_park(struct gpubuf_view *view, void *const *streams, size_t stream_count);
 

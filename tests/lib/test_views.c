@@ -203,6 +203,36 @@ COUNTED(test_park)
     gpubuf_disconnect(client);
 }
 
+/* A daemon that does not answer in time may still park the lease, and give the memory to others:
+   the view is parked, too. */
+COUNTED(test_park_without_an_answer)
+{
+    const struct gpubuf_connect_options hasty = {
+        .size = sizeof(hasty), .answer_timeout_ms = 300, .cache_leases = GPUBUF_NO_CACHE};
+    struct gpubuf_client *other = client = connect_uncached();
+    const unsigned char *at;
+    siginfo_t info;
+    int r;
+
+    publish("policy", 7, NULL);
+    client = connect_with(&hasty);
+    struct gpubuf_view *view = follow("policy", &at);
+    assert_int_equal(kill(daemon_process(), SIGSTOP), 0);
+    assert_int_equal(waitid(P_PID, (id_t)daemon_process(), &info, WSTOPPED | WNOWAIT), 0);
+    fails(client, GPUBUF_E_TIMEOUT, gpubuf_park(view, NULL, 0));
+    assert_int_equal(kill(daemon_process(), SIGCONT), 0);
+    assert_true(gpubuf_is_parked(view) && is_fault(at));
+    assert_int_equal(stat_value(other, "parked"), 1);
+    while ((r = gpubuf_resume(view, 0)) == GPUBUF_E_TIMEOUT)
+        ; /* a slow machine's daemon */
+    ok(client, r);
+    assert_true(is_filled(at, 7));
+    gpubuf_unfollow(view);
+    gpubuf_disconnect(client);
+    ok(other, gpubuf_delete(other, "policy"));
+    gpubuf_disconnect(other);
+}
+
 /* Parked content leaves the device for others, and is not lost, whatever its evict is. */
 COUNTED(test_room)
 {

@@ -319,6 +319,12 @@ static int check_held(const struct gb_client_lease *lease)
                           lease->name);
 }
 
+/* Whether the daemon may still do what it has not answered. */
+static bool is_unknown(int r)
+{
+    return r == GPUBUF_E_TIMEOUT || r == GPUBUF_E_CANCELED;
+}
+
 /* Nothing is shown before the daemon may give the memory to others. If it refuses, all is as it
    was. */
 static int hide_and_tell(struct gb_client_lease *lease)
@@ -331,7 +337,7 @@ static int hide_and_tell(struct gb_client_lease *lease)
     if (r < 0)
         return gb_report(client, &error);
     r = gb_call(client, "release", write_park, lease, client->requests.timeout_ms, NULL);
-    if (r < 0 && was.address)
+    if (r < 0 && !is_unknown(r) && was.address)
         (void)gb_window_show(lease->window, &was, &ignored);
     return r;
 }
@@ -365,7 +371,7 @@ int gpubuf_park(struct gpubuf_view *view, void *const *streams, size_t stream_co
         r = check_held(lease);
     if (r == 0)
         r = hide_and_tell(lease);
-    if (r == 0)
+    if (r == 0 || is_unknown(r))
         leave_memory(lease);
     return end(view, r);
 }
