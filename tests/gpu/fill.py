@@ -9,6 +9,7 @@ is missed makes the status 1. About 100 seconds with 16 GiB, most of them to wri
 """
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -16,6 +17,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from common import serving
 
 HERE = Path(__file__).resolve().parent
 GIB = 1 << 30
@@ -160,8 +163,8 @@ def cached(place, load):
     print("  first streams:", *(f"{count}: {output(load, 'streams', count).strip()} ms" for count in (1, 2, 8)))
     _, fresh = floor(load, path, size, 0, ["8:4"])
     best, _ = floor(load, path, size, 0, ["1:4", "4:4", "8:2", "8:4", "8:4s", "16:2", "16:4", "8:4s", "8:4"])
-    seconds, again, sums = place.reader(path, "gpubufd")
-    theirs, _, others = place.reader(path, "safetensors")
+    seconds, again, sums = place.python(READER, path, "gpubufd")
+    theirs, _, others = place.python(READER, path, "safetensors")
     assert sums == others, "other bytes than safetensors'"
     row("load_file from the page cache, a fresh process", rate(size, seconds), f"best reader without it {best:.1f} GB/s",
         size / seconds / 1e9 / best, 0.9)
@@ -196,27 +199,34 @@ def disk(place, load):
         forget(path)
         best = max(best, floor(load, path, size, 1, ["8:4"])[0])
         forget(path)
-        ours = min(ours, place.reader(path, "gpubufd")[0])
+        ours = min(ours, place.python(READER, path, "gpubufd")[0])
     forget(path)
-    theirs = place.reader(path, "safetensors")[0]
+    theirs = place.python(READER, path, "safetensors")[0]
     row("load_file from the disk", rate(size, ours), f"O_DIRECT without it {best:.1f} GB/s", size / ours / 1e9 / best, 0.9)
     row("safetensors.torch.load_file from the disk", rate(size, theirs), "", theirs / ours, 1)
     path.unlink()
 
 
 class Place:
-    def __init__(self, options, files):
-        self.files, self.gib, self.disk_gib = files, options.gib, options.disk_gib
-        self.ctl = Path(options.daemon).with_name("gpubufctl")
+    """A daemon of its own, and programs that find it."""
+
+    def __init__(self, options, files, *words):
+        self.files, self.ctl = files, Path(options.daemon).with_name("gpubufctl")
+        self.gib, self.disk_gib = options.gib, getattr(options, "disk_gib", 0)
         path = str(files / "s")
         self.environment = dict(os.environ, GPUBUFD_SOCKET=path)
-        self.daemon = subprocess.Popen(
-            [options.daemon, "--socket", path, "--device", f"cuda:0:{int(options.gib * 1024) + 3072}M",
-             "--device", "host:12G"], stderr=subprocess.DEVNULL)
-        output(self.ctl, "ping", "--wait", "30s", env=self.environment)
+        self.stack = contextlib.ExitStack()
+        self.stack.enter_context(serving(options.daemon, path, *words))
 
-    def reader(self, path, what):
-        return json.loads(output(sys.executable, "-c", READER, path, what, env=self.environment).splitlines()[-1])
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.stack.close()
+
+    def python(self, code, *words, text=""):
+        return json.loads(output(sys.executable, "-W", "ignore", "-c", code, *words, env=self.environment,
+                                 input=text).splitlines()[-1])
 
 
 def main():
@@ -232,14 +242,10 @@ def main():
         load = files / "load"
         output("nvcc", "-O2", "-o", load, HERE / "load.cu")
         machine()
-        place = Place(options, files)
-        try:
+        with Place(options, files, "--device", f"cuda:0:{int(options.gib * 1024) + 3072}M", "--device", "host:12G") as place:
             cached(place, load)
             pinned(place)
             disk(place, load)
-        finally:
-            place.daemon.terminate()
-            place.daemon.wait(30)
     print(f"{time.monotonic() - begun:.0f} s; missed: {', '.join(MISSED) or 'nothing'}")
     return bool(MISSED)
 

@@ -24,6 +24,7 @@ HERE = Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(HERE))
 
+import fill  # noqa: E402
 from fill import GIB, MISSED, machine, output, rate, row, write  # noqa: E402
 from weights import llama, mixture  # noqa: E402
 
@@ -131,20 +132,7 @@ print(json.dumps([sum(map(sum, fresh)) / len(fresh), *kept[len(kept) // 2]]))
 """
 
 
-class Place:
-    """A daemon of its own."""
-
-    def __init__(self, options, files, *words):
-        self.files, self.ctl = files, Path(options.daemon).with_name("gpubufctl")
-        path = str(files / "s")
-        self.environment = dict(os.environ, GPUBUFD_SOCKET=path)
-        self.daemon = subprocess.Popen([options.daemon, "--socket", path, *words], stderr=subprocess.DEVNULL)
-        output(self.ctl, "ping", "--wait", "30s", env=self.environment)
-
-    def python(self, code, *words, text=""):
-        return json.loads(output(sys.executable, "-W", "ignore", "-c", code, *words, env=self.environment,
-                                 input=text).splitlines()[-1])
-
+class Place(fill.Place):
     def loader(self, path, device, *others):
         one = subprocess.Popen([sys.executable, "-W", "ignore", "-c", LOADER, str(path), device, *others],
                                env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -158,13 +146,6 @@ class Place:
     def forget(self, but=()):
         for name in self.names().difference(but):
             output(self.ctl, "rm", name, env=self.environment)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.daemon.terminate()
-        self.daemon.wait(60)
 
 
 def told(loader):
