@@ -22,6 +22,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 INTEGRATION = ROOT / "tests" / "integration"
+TYPES = json.loads((ROOT / "proto" / "protocol.json").read_text())["dtypes"]  # the protocol's table
 sys.path.insert(0, str(INTEGRATION))
 
 BUILD = pathlib.Path(os.environ.get("GPUBUF_BUILD", ROOT / "build")).resolve()

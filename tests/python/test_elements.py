@@ -1,19 +1,15 @@
 """The extension's table of elements against the protocol's own, proto/protocol.json."""
 
-import json
 import re
 
 import pytest
 import small_floats
-from conftest import ROOT
+from conftest import ROOT, TYPES
 
 from gpubufd import _core, _floats
 
 NAMED = {"timestamp": "timestamp[us]", "duration": "duration[us]", "time32": "time32[s]", "time64": "time64[us]",
          "decimal128": "decimal128(5,2)"}
-
-
-TYPES = json.loads((ROOT / "proto" / "protocol.json").read_text())["dtypes"]
 
 
 def types():

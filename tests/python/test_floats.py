@@ -3,15 +3,13 @@
 import dlpack
 import pytest
 import small_floats
+from conftest import TYPES
 
 import gpubufd
 from gpubufd import _floats
 
 # dtype -> DLPack's code
-FLOAT8 = {
-    "float8_e3m4": 7, "float8_e4m3": 8, "float8_e4m3b11fnuz": 9, "float8_e4m3fn": 10,
-    "float8_e4m3fnuz": 11, "float8_e5m2": 12, "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14,
-}
+FLOAT8 = {row["name"]: row["dlpack"] for row in TYPES if row["name"].startswith("float8_")}
 PACKED = {"float4_e2m1fn": (2, 1), "float6_e2m3fn": (4, 3), "float6_e3m2fn": (4, 3)}
 
 
