@@ -30,13 +30,13 @@ hunt: ## what searches: fresh fuzzing, killing, races by the thousand; SECONDS=2
 # What cmocka or pytest is wanted for is left out, with a sentence, where there is none.
 .PHONY: core-tests core-programs
 HAS_CMOCKA = $(shell $(CC) $(CPPFLAGS) -include cmocka.h -E -x c /dev/null >/dev/null 2>&1 && echo yes)
-HAS_PYTEST = $(shell $(PYTHON) -c 'import pytest' 2>/dev/null && echo yes)
+HAS_PYTEST = $(shell $(PYTHON) -c 'import pytest, hypothesis' 2>/dev/null && echo yes)
 CORE_SUITES = $(if $(HAS_CMOCKA),unit$(comma)lib)$(if $(HAS_CMOCKA),$(if $(HAS_PYTEST),$(comma)))$(if $(HAS_PYTEST),integration$(comma)fault)
 # By itself alone, lest every make looks for cmocka.
 core-programs: daemon library $(SHIM) $(FAKECUDA) $(B)/tests/bench/bench_hostile $(B)/tests/bench/bench_stream_kills $(if $(filter core%,$(MAKECMDGOALS)),$(if $(HAS_CMOCKA),$(CORE_TESTS) $(LIB_TESTS)))
 core-tests: daemon library
 	@$(if $(HAS_CMOCKA),:,echo 'no unit and lib tests: cmocka.h is not installed (libcmocka-dev)')
-	@$(if $(HAS_PYTEST),:,echo 'no integration and fault tests: $(PYTHON) lacks pytest (python3-pytest)')
+	@$(if $(HAS_PYTEST),:,echo 'no integration and fault tests: $(PYTHON) lacks pytest or hypothesis (python3-pytest, python3-hypothesis)')
 	@$(if $(CORE_SUITES),$(MAKE) SANITIZE=address$(comma)undefined core-programs && \
 		$(RUN_TESTS) --together --core --build $(BUILD)/asan --suites $(CORE_SUITES),:)
 

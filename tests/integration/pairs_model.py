@@ -61,14 +61,6 @@ class Storage:
         """Whether anything keeps it on its device."""
         return any(v.held for v in self.versions)
 
-    @property
-    def leased(self):
-        return any(lease.in_use for v in self.versions for lease in v.leases)
-
-    @property
-    def pinned(self):
-        return any(v.pinned or (v.named and v.evict == "keep") for v in self.versions)
-
     def lies_at(self, place, start):
         """Whether a buffer that begins at `start` of it is at that place."""
         if not place["bytes"]:

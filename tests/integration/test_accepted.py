@@ -6,9 +6,10 @@ kill -9, word for word; and a layout that the next daemon would refuse is refuse
 import fcntl
 import json
 import os
-import random
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import device
 from layouts import a_layout, counts, replaced
@@ -16,7 +17,6 @@ from peer import RpcError, column, table
 from restarts import supervised  # noqa: F401, a fixture
 
 EXAMPLES = int(os.environ.get("GPUBUF_TEST_PROGRAMS", 12))
-FIRST = int(os.environ.get("GPUBUF_TEST_SEED", 0))
 LAYOUTS = 24  # in an example, which is one crash
 MEMORY = 1 << 17
 
@@ -155,13 +155,18 @@ def tiered(supervised, place):  # noqa: F811
 
 # RELIABILITY.md: The daemon ends 1
 def test_every_accepted_layout(tiered):
-    for seed in range(FIRST, FIRST + EXAMPLES):
+    @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None,
+              suppress_health_check=list(HealthCheck))
+    @given(st.randoms(use_true_random=True))
+    def run(random):
         made = Accepted(tiered.connect())
-        made.random = random.Random(seed)
+        made.random = random
         made.peer.delete(made.peer.names())
         for _ in range(LAYOUTS):
             made.step()
         survives(tiered, made)
+
+    run()
 
 
 INT8 = {"dtype": "int8", "length": 3}

@@ -51,8 +51,7 @@ def test_what_is_not_to_be_dropped_stays(peer, full, put):
     error = peer.error("no_space", "create", name="d", layout=bytes_layout(SIZE))
     assert "there is no tier" in error.message and "--evict drop" in error.message
     assert f"{3 * SIZE} not to be dropped" in error.message, error.message
-    (device,) = peer.call("stats")["devices"]
-    assert peer.names() == ["a", "b", "c"] and (device["evictions"], device["evictable"]) == (0, 0)
+    assert peer.names() == ["a", "b", "c"] and peer.call("stats")["devices"][0]["evictions"] == 0
     peer.call("delete", name="b")
     put("d", evict="spill")
     assert peer.names() == ["a", "c", "d"]

@@ -27,7 +27,6 @@ def test_nothing_is_lost(tiered):
     tiered.check(*reversed(names))
     stats = tiered.stats()["devices"][0]
     assert stats["evictions"] == 0 and stats["restores"] >= 10
-    assert (stats["spilled"], stats["spilled_bytes"], stats["evictable"]) == (5, 5 * SIZE, 3 * SIZE)
 
 
 def test_what_was_restored_leaves_again_without_being_copied(tiered):

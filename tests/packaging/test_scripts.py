@@ -88,5 +88,5 @@ def test_a_python_without_pytest_is_told_once(tmp_path):
     done = subprocess.run([ROOT / "scripts" / "run-tests", "--python", tmp_path / "python", "--build", tmp_path,
                            "--suites", "fault"], text=True, capture_output=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == (f"{tmp_path}/python lacks pytest or pyte: they are in the packages "
-                           "python3-pytest and python3-pyte\n")
+    assert done.stderr == (f"{tmp_path}/python lacks pytest, hypothesis or pyte: they are in the packages "
+                           "python3-pytest, python3-hypothesis and python3-pyte\n")

@@ -1,5 +1,5 @@
 /* Recency: the place in a long order. Its lists and sums are checked by tests/unit/inside.h, its
-   order by tests/integration/test_why.py and test_spill.py. */
+   order by tests/integration/test_model.py. */
 #include "tests/cases.h"
 
 #include "daemon/memory/recency.c"
