@@ -22,7 +22,6 @@ const struct gb_cli_option gb_ls_options[] = {
     {"total", 't', NULL, "also their number and total bytes", NULL},
     {"versions", 'v', NULL, "also older versions, and those that only readers still have", NULL},
     {"cluster", 'c', NULL, "names of any machine of the cluster, from this one's peer", NULL},
-    GB_CLUSTER_OPTION,
     {0},
 };
 
