@@ -583,10 +583,11 @@ LATE = "service manager does not respond"
 
 
 def make_and_free(peer):
-    """A segment of 20 MiB, so two notices at least."""
-    made = peer.call("create", name="made", layout=bytes_layout(20 * MIB))
-    peer.call("release", lease=made["lease"])
-    peer.unmap(made["object"]["layout"]["data"]["segment"])
+    """Eight segments, so sixteen notices at least."""
+    idents = [peer.request("create", name="made", layout=bytes_layout(MIB), own=True) for _ in range(8)]
+    made = [peer.reply(ident) for ident in idents]
+    peer.call("release", leases=[one["lease"] for one in made])
+    peer.unmap(*{one["object"]["layout"]["data"]["segment"] for one in made})
     peer.call("trim")
 
 
