@@ -41,8 +41,8 @@ static const struct gb_cli_command commands[] = {
      "file do not change.",
      gb_write_options, gb_cmd_write, PUBLISH},
     {"get", "NAME [FILE]", "Write an object to a file: .csv, .safetensors, raw, others by Python",
-     "FILE is short for -o FILE. cat is another word for it. Negative numbers in A:B "
-     "count from the end. In .csv a null is an empty field and an empty string is \"\".",
+     "cat is another word for it. Negative numbers in A:B count from the end. "
+     "In .csv a null is an empty field and an empty string is \"\".",
      gb_get_options, gb_cmd_get, READ},
     {"show", "NAME", "Print an object's types and first rows", NULL, gb_show_options, gb_cmd_show,
      READ},
