@@ -52,7 +52,7 @@ static int check_free(struct gb_call *call, const struct gb_string *name,
     if (!storage->resident || storage->recent.holds == 0)
         return 0;
     GB_LIST_EACH(&storage->objects, struct gb_object, object, of_storage)
-        kept += object->grace_count;
+        kept += object->kept;
     if (kept > 0)
         snprintf(grace, sizeof(grace),
                  ", and grace for readers of the daemon that crashed, %" PRIu64 " s more",

@@ -25,7 +25,7 @@ void gb_call_demand(struct gb_call *call, struct gb_demand *demand)
     demand->queue = gb_waits_queue(call->server, demand->device);
     demand->queued = call->wait ? &call->wait->queued : NULL;
     demand->since_ms = call->wait ? call->wait->since_ms : UINT64_MAX;
-    demand->may_not_drop = call->server->state.grace.count > 0;
+    demand->may_not_drop = call->server->registry.grace_count > 0;
     demand->last = is_in_vain(call);
     demand->left = &call->left;
     demand->forecast = GB_FORECAST_NOTHING;
@@ -257,7 +257,7 @@ static uint64_t waits_until(const struct gb_call *call, const struct gb_demand *
         until = trusts;
     else if (demand->forecast == GB_FORECAST_MAPPED)
         until = later(until, since_of(call) + GB_UNMAP_GRACE_MS);
-    return state->grace.bytes[demand->device->index] > 0
+    return call->server->registry.grace_bytes[demand->device->index] > 0
                ? later(until, state->grace_until + GB_UNMAP_GRACE_MS)
                : until;
 }

@@ -84,17 +84,12 @@ static void write_name_reason(struct answer *answer, const char *kind,
 
 static void write_leases(struct answer *answer, const struct gb_object *object)
 {
-    const struct gb_holder *grace = &answer->call->server->state.grace;
     struct gb_writer *writer = answer->call->writer;
     uint64_t now = gb_now_ms();
 
     GB_LIST_EACH(&object->leases, const struct gb_lease, lease, of_object) {
         if (answer->told > TOLD_LIMIT)
             return;
-        if (lease->holder == grace) { /* held for a client that may come back */
-            write_name_reason(answer, "grace", object);
-            continue;
-        }
         if (!begin_reason(answer, lease->idle_ms     ? "cached"
                                   : lease->parked_ms ? "parked"
                                                      : "leased"))
@@ -154,6 +149,8 @@ static void write_reasons(struct answer *answer, const char *stays)
         held += object->lease_count - object->idle_count - object->parked_count + object->pinned +
                 keep + object->unsettled;
         if (told) {
+            if (object->kept) /* for a client that may come back */
+                write_name_reason(answer, "grace", object);
             write_leases(answer, object);
             if (object->pinned)
                 write_name_reason(answer, "pinned", object);
@@ -165,7 +162,7 @@ static void write_reasons(struct answer *answer, const char *stays)
             leases += gb_object_lease_count(object);
             idle += object->idle_count;
             parked += object->parked_count;
-            grace += object->grace_count;
+            grace += object->kept;
             pins += object->pinned;
             keeps += keep;
             unsettled += object->unsettled;

@@ -28,7 +28,7 @@ static uint64_t key_of(const struct gb_lease *lease)
 
 /* Adds the lease to the figures of its holder and that one's user, or (`one` -1) takes it away. To
    be called before and after each change of what counts. */
-static void count(struct gb_registry *registry, const struct gb_lease *lease, int one)
+static void count(const struct gb_lease *lease, int one)
 {
     struct gb_holder *holder = lease->holder;
     uint64_t more = (uint64_t)one, bytes = lease->object->bytes;
@@ -40,10 +40,6 @@ static void count(struct gb_registry *registry, const struct gb_lease *lease, in
     holder->bytes[lease->object->storage->device->index] += one > 0 ? bytes : -bytes;
     if (holder->user)
         holder->user->has[GB_QUOTA_LEASES] += more;
-    if (holder->is_grace) {
-        lease->object->grace_count += more;
-        registry->grace_count += more;
-    }
 }
 
 struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *object,
@@ -70,7 +66,7 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
     lease->since_ms = now_ms;
     gb_list_append(&object->leases, &lease->of_object);
     gb_list_append(&holder->leases, &lease->of_holder);
-    count(registry, lease, 1);
+    count(lease, 1);
     gb_object_hold(object, now_ms);
     if (write && gb_object_is_live(object))
         gb_object_begin_writer(object, &lease->of_writing);
@@ -89,9 +85,9 @@ void gb_lease_move(struct gb_registry *registry, struct gb_lease *lease, struct 
     gb_walks_leave(&registry->walks, &lease->of_holder);
     gb_list_remove(&lease->of_holder);
     gb_list_append(&to->leases, &lease->of_holder);
-    count(registry, lease, -1);
+    count(lease, -1);
     lease->holder = to;
-    count(registry, lease, 1);
+    count(lease, 1);
     gb_hash_remove(&registry->leases, &lease->link);
     gb_hash_insert(&registry->leases, &lease->link, key_of(lease)); /* there is room for it */
 }
@@ -136,9 +132,9 @@ void gb_lease_sealed(struct gb_registry *registry, struct gb_lease *lease)
     gb_unsealed_free(lease->unsealed);
     lease->unsealed = NULL;
     gb_object_charge_unsealed(lease->object, 0);
-    count(registry, lease, -1);
+    count(lease, -1);
     lease->write = false;
-    count(registry, lease, 1);
+    count(lease, 1);
 }
 
 void gb_object_clear_slots(struct gb_object *object)
@@ -166,9 +162,9 @@ void gb_lease_idle(struct gb_registry *registry, struct gb_lease *lease, uint64_
 {
     bool first = !lease->idle_ms;
 
-    count(registry, lease, -1);
+    count(lease, -1);
     lease->idle_ms = now_ms ? now_ms : 1;
-    count(registry, lease, 1);
+    count(lease, 1);
     lease->recalled_ms = 0;
     gb_list_remove(&lease->of_idle);
     gb_list_prepend(&lease->object->storage->idles, &lease->of_idle);
@@ -181,9 +177,9 @@ void gb_lease_used(struct gb_registry *registry, struct gb_lease *lease)
 {
     if (!lease->idle_ms)
         return;
-    count(registry, lease, -1);
+    count(lease, -1);
     lease->idle_ms = lease->recalled_ms = 0;
-    count(registry, lease, 1);
+    count(lease, 1);
     gb_list_remove(&lease->of_idle);
     gb_object_resume(registry, lease->object);
 }
@@ -246,9 +242,9 @@ void gb_lease_park(struct gb_registry *registry, struct gb_lease *lease, uint64_
     if (lease->parked_ms)
         return;
     gb_lease_uncache(registry, lease, now_ms);
-    count(registry, lease, -1);
+    count(lease, -1);
     lease->parked_ms = now_ms ? now_ms : 1;
-    count(registry, lease, 1);
+    count(lease, 1);
     gb_object_park(registry, lease->object, now_ms);
 }
 
@@ -447,7 +443,7 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
     gb_walks_leave(&registry->walks, &lease->of_holder);
     gb_list_remove(&lease->of_holder);
     gb_hash_remove(&registry->leases, &lease->link);
-    count(registry, lease, -1);
+    count(lease, -1);
     if (lease->holder->user)
         gb_stake_release(object->storage, lease->holder->user, &lease->of_stake);
     gb_page_drop(lease->holder->page, lease->slot);

@@ -1,7 +1,7 @@
 /*
  * Leases: a holder reads or writes a version of an object. While an object has a lease, it and its
- * memory stay. A holder has leases, and ends them all when it ends: it is a session, or the grace
- * period after a crash. Not thread-safe: the loop's.
+ * memory stay. A holder has leases, and ends them all when it ends: it is a session. Not
+ * thread-safe: the loop's.
  *
  * A lease may be *idle*: its holder caches it without using it, to have it at hand. An idle lease
  * is no hold: the object has its place in the order of eviction. But the memory stays until the
@@ -36,7 +36,6 @@ struct gb_holder {
     uint64_t started;     /* (base/process.h) */
     const char *client;   /* the name that it gave; the owner's; NULL: none */
     bool orphan;          /* its session has ended: orphan_writer.h */
-    bool is_grace;        /* the grace period: clients see counts without its leases */
     uint64_t count, writes, idle, parked; /* all leases; of them for writing; idle; parked */
     uint64_t bytes[GB_DEVICES];           /* of its leases' objects, by the device's index */
     struct gb_page *page;                 /* owned; NULL: it caches no leases */

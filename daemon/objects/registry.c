@@ -89,7 +89,7 @@ static void end_charge(struct gb_object *object)
 
 void gb_object_discard(struct gb_registry *registry, struct gb_object *object)
 {
-    assert(!object->named && gb_list_empty(&object->leases));
+    assert(!object->named && object->lease_count == 0);
     gb_deadlines_remove(&registry->deadlines, &object->deadline);
     gb_list_remove(&object->of_storage);
     gb_list_remove(&object->of_name);
@@ -142,13 +142,12 @@ static void end_hold(struct gb_storage *storage)
 
 uint64_t gb_registry_lease_count(const struct gb_registry *registry)
 {
-    return registry->leases.count - registry->grace_count - registry->idle_count -
-           registry->parked_count;
+    return registry->leases.count - registry->idle_count - registry->parked_count;
 }
 
 uint64_t gb_object_lease_count(const struct gb_object *object)
 {
-    return object->lease_count - object->grace_count - object->idle_count - object->parked_count;
+    return object->lease_count - object->kept - object->idle_count - object->parked_count;
 }
 
 /* `count`: the storage's leases or pins. */
@@ -352,7 +351,7 @@ static void lose_need(struct gb_object *object)
     struct gb_storage *storage = object->storage;
 
     if (--storage->needs > 0 ||
-        (!object->named && storage->references == 1 && gb_list_empty(&object->leases)))
+        (!object->named && storage->references == 1 && object->lease_count == 0))
         return;
     gb_storage_set_clean(storage);
     if (storage->recent.in)
@@ -387,6 +386,27 @@ void gb_object_drop(struct gb_registry *registry, struct gb_object *object, enum
         gb_object_discard(registry, object);
 }
 
+/* Counts an object that the grace period begins (1) or ends (-1) to hold. */
+static void count_kept(struct gb_registry *registry, struct gb_object *object, int more)
+{
+    object->kept = more > 0;
+    registry->grace_count += (uint64_t)more;
+    registry->grace_bytes[object->storage->device->index] +=
+        more > 0 ? object->bytes : -object->bytes;
+}
+
+void gb_object_keep(struct gb_registry *registry, struct gb_object *object, uint64_t now_ms)
+{
+    count_kept(registry, object, 1);
+    gb_object_hold(object, now_ms);
+}
+
+void gb_object_unkeep(struct gb_registry *registry, struct gb_object *object)
+{
+    count_kept(registry, object, -1);
+    gb_object_drop(registry, object, GB_LEASE_USED);
+}
+
 /* Puts a version without a name, which leases keep, at the end of the ring of its name. */
 static void join_held(struct gb_registry *registry, struct gb_object *object)
 {
@@ -411,12 +431,12 @@ static void lose_name(struct gb_registry *registry, struct gb_object *object, bo
         drop(object->storage, &object->storage->pins);
     if (object->evict != GB_EVICT_DROP)
         lose_need(object);
-    if (gb_list_empty(&object->leases) && !later) {
+    if (object->lease_count == 0 && !later) {
         gb_object_discard(registry, object);
         return;
     }
     gb_list_remove(&object->of_name);
-    if (gb_list_empty(&object->leases))
+    if (object->lease_count == 0)
         gb_list_append(&registry->orphans, &object->of_name);
     else
         join_held(registry, object);
@@ -629,7 +649,7 @@ void gb_registry_lose(struct gb_registry *registry, struct gb_storage *storage, 
         GB_LIST_EACH(&storage->objects, struct gb_object, object, of_storage) {
             if (object->named && object->current == current)
                 gb_registry_unname(registry, object, event);
-            else if (!object->named && gb_list_empty(&object->leases))
+            else if (!object->named && object->lease_count == 0)
                 gb_object_discard(registry, object); /* an orphan */
         }
     gb_storage_unref(registry->store, storage);

@@ -65,9 +65,9 @@ struct gb_object {
     struct gb_link of_storage;
     struct gb_storage *storage;
     struct gb_link leases;
-    uint64_t lease_count, grace_count; /* all leases; those of the grace period */
-    uint64_t idle_count, slots;        /* of all: idle ones; those with a slot in a page */
-    uint64_t parked_count;             /* of all: parked ones */
+    uint64_t lease_count;       /* with the grace period's hold, if it is `kept` */
+    uint64_t idle_count, slots; /* of all: idle ones; those with a slot in a page */
+    uint64_t parked_count;      /* of all: parked ones */
     struct gb_live live;
     uint64_t version; /* 0 while unsealed */
     uint64_t line;    /* the first version that the name has had since it was last nobody's */
@@ -80,6 +80,7 @@ struct gb_object {
     bool named;              /* the name means it, or keeps it as an older version */
     bool pinned, by_session; /* by_session: registered by its producer */
     bool cluster;            /* its scope: other machines may know it */
+    bool kept;               /* the grace period holds it as a lease does */
     bool charged;            /* its storage counts for its owner: it has a name or is written */
     bool unsettled;          /* its content is not complete yet, which is a hold */
     unsigned keep;           /* while it is current: older versions that the name keeps, at most */
@@ -111,10 +112,11 @@ struct gb_registry {
     struct gb_store *store;
     struct gb_names names;
     struct gb_hash_table leases;
-    uint64_t grace_count;          /* of leases: those of the grace period */
-    uint64_t idle_count;           /* of leases: idle ones (lease.h) … */
-    uint64_t parked_count;         /* … and parked ones */
-    struct gb_deadlines deadlines; /* of objects with a time to live */
+    uint64_t grace_count;             /* objects that the grace period holds … */
+    uint64_t grace_bytes[GB_DEVICES]; /* … and their bytes, by the device's index */
+    uint64_t idle_count;              /* of leases: idle ones (lease.h) … */
+    uint64_t parked_count;            /* … and parked ones */
+    struct gb_deadlines deadlines;    /* of objects with a time to live */
     uint64_t next_version, next_lease;
     struct gb_link walks; /* struct gb_walk: over leases of a holder */
     uint64_t objects;
@@ -239,7 +241,12 @@ void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *
 /* Deletes the first object whose time to live is over; false: there is none. */
 bool gb_registry_expire_next(struct gb_registry *registry, uint64_t now_ms);
 
-/* Leases in use by clients: without idle and parked ones and those of the grace period. */
+/* Has the grace period hold an object, or hold it no more: then it is freed if it has no name and no
+   lease. */
+void gb_object_keep(struct gb_registry *registry, struct gb_object *object, uint64_t now_ms);
+void gb_object_unkeep(struct gb_registry *registry, struct gb_object *object);
+
+/* Leases in use: without idle and parked ones, and without the grace period. */
 uint64_t gb_registry_lease_count(const struct gb_registry *registry);
 uint64_t gb_object_lease_count(const struct gb_object *object);
 

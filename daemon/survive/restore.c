@@ -33,7 +33,7 @@ struct restoring {
     uint64_t now_ms;
     int64_t wall_ms;
     struct gb_replay replay;
-    size_t object_room;
+    size_t ranges; /* that objects without a name hold */
 };
 
 static int compare(uint64_t a, uint64_t b)
@@ -448,26 +448,6 @@ static int restore_storages(struct restoring *restoring, int r, struct gb_error 
 
 /* ---- objects ---- */
 
-/* Gives the object a lease of the grace period, so that it stays until its clients have come. */
-static int hold(struct restoring *restoring, struct gb_object *object)
-{
-    struct gb_state *state = restoring->state;
-
-    if (state->object_count == restoring->object_room) {
-        size_t room = restoring->object_room ? restoring->object_room * 2 : 1024;
-        struct gb_object **objects = realloc((void *)state->objects, room * sizeof(*objects));
-
-        if (!objects)
-            return GPUBUF_E_NO_MEMORY;
-        state->objects = objects;
-        restoring->object_room = room;
-    }
-    if (!gb_lease_new(state->registry, object, &state->grace, false, restoring->now_ms))
-        return GPUBUF_E_NO_MEMORY;
-    state->objects[state->object_count++] = object;
-    return 0;
-}
-
 static char *copy_text(const char *text, size_t length)
 {
     char *copy = malloc(length + 1);
@@ -508,7 +488,7 @@ static struct gb_object *make_object(struct restoring *restoring,
         gb_object_set_text(object, text, replayed->text_length, replayed->brief_length);
     object->first = (struct gb_first){replayed->first_segment, replayed->first_offset};
     object->live.generation = replayed->generation;
-    if (text && hold(restoring, object) == 0)
+    if (text && gb_state_keep_object(restoring->state, object, restoring->now_ms) == 0)
         return object;
     gb_object_discard(registry, object);
     return NULL;
@@ -582,8 +562,10 @@ static int hold_range(struct restoring *restoring, struct gb_storage *storage)
         return GPUBUF_E_NO_MEMORY;
     gb_storage_ref(storage);
     object->bytes = storage->size;
-    if (gb_lease_new(state->registry, object, &state->grace, false, restoring->now_ms))
+    if (gb_state_keep_object(state, object, restoring->now_ms) == 0) {
+        restoring->ranges++;
         return 0;
+    }
     gb_object_discard(state->registry, object);
     return GPUBUF_E_NO_MEMORY;
 }
@@ -876,8 +858,8 @@ int gb_state_restore(struct gb_state *state, int fd, uint64_t now_ms, struct gb_
     (void)malloc_trim(0); /* the replay took half as much again as stays */
     state->grace_until = now_ms + state->grace_ms;
     gb_log(state->lost ? GB_LOG_ERROR : GB_LOG_INFO, "objects restored",
-           GB_LOG_NUMBER("objects", state->object_count), GB_LOG_NUMBER("lost", state->lost),
-           GB_LOG_NUMBER("withdrawn", state->withdrawn_count),
+           GB_LOG_NUMBER("objects", state->object_count - restoring.ranges),
+           GB_LOG_NUMBER("lost", state->lost), GB_LOG_NUMBER("withdrawn", state->withdrawn_count),
            GB_LOG_NUMBER("segments", state->registry->store->segments.count),
            GB_LOG_NUMBER("ms", gb_now_ms() - began));
     return 0;

@@ -14,7 +14,7 @@
 #define JOURNAL_PREFIX "journal-"
 #define ANEW_MS 1000      /* after the journal was given up, before another is begun */
 #define HAND_OVER_MS 1000 /* for the manager to take what is queued */
-#define GRACE_LEASES 256  /* that are ended in a turn when the grace period is over */
+#define GRACE_OBJECTS 256 /* that a turn lets go when the grace period is over */
 #ifdef GB_FAILPOINTS
 #define SLICE_US 0 /* a record in a turn: tests see much happen meanwhile */
 #else
@@ -486,7 +486,6 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
                                .instance = instance,
                                .next_number = 1};
     registry->now_ms = now_ms; /* records need it, and there was no turn yet */
-    state->grace.is_grace = true;
     gb_writer_init(&state->writer, GB_JOURNAL_RECORD_MAX);
     if (!notify || notify->socket < 0)
         return 0;
@@ -546,6 +545,30 @@ int gb_state_remove_stale_files(struct gb_state *state, struct gb_error *error)
 
 /* ---- going on ---- */
 
+int gb_state_keep_object(struct gb_state *state, struct gb_object *object, uint64_t now_ms)
+{
+    if (state->object_count == state->object_room) {
+        size_t room = state->object_room ? state->object_room * 2 : 1024;
+        struct gb_object **objects = realloc((void *)state->objects, room * sizeof(*objects));
+
+        if (!objects)
+            return GPUBUF_E_NO_MEMORY;
+        state->objects = objects;
+        state->object_room = room;
+    }
+    gb_object_keep(state->registry, object, now_ms);
+    state->objects[state->object_count++] = object;
+    return 0;
+}
+
+/* Lets go at most so many objects; true: none is left. */
+static bool let_go(struct gb_state *state, size_t most)
+{
+    for (; most > 0 && state->object_count > 0; most--)
+        gb_object_unkeep(state->registry, state->objects[--state->object_count]);
+    return state->object_count == 0;
+}
+
 static void end_grace(struct gb_state *state)
 {
     GB_FAILPOINT(GRACE_BEGIN);
@@ -557,10 +580,10 @@ static void end_grace(struct gb_state *state)
     free((void *)state->withdrawn);
     state->withdrawn = NULL;
     state->withdrawn_count = 0;
+    (void)let_go(state, SIZE_MAX);
     free((void *)state->objects);
     state->objects = NULL;
-    state->object_count = 0;
-    gb_holder_end(state->registry, &state->grace);
+    state->object_room = 0;
     GB_FAILPOINT(GRACE_DONE);
 }
 
@@ -610,9 +633,7 @@ bool gb_state_run_due(struct gb_state *state, uint64_t now_ms)
 {
     bool over = state->grace_until && (now_ms >= state->grace_until || gb_failpoint_ends_grace());
 
-    /* The period lasts until its last lease has ended, some in each turn. */
-    if (over &&
-        gb_holder_end_some(state->registry, &state->grace, true, GRACE_LEASES) == GRACE_LEASES)
+    if (over && !let_go(state, GRACE_OBJECTS)) /* the rest in further turns */
         over = false;
     if (over) {
         record_withdrawn_freed(state);

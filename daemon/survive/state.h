@@ -10,10 +10,10 @@
  * *fleeting* record. It has their names, so that a successor can tell clients that they are
  * withdrawn; and the range of a shared segment to which a producer may still write.
  *
- * A successor rebuilds the store and the registry. For a grace period it holds a lease on every
- * object and on these ranges. So clients that still map them find them unchanged when they connect
- * again and resume, and no other client is given memory that a producer may be writing to. Other
- * free ranges are handed out at once, as before the crash.
+ * A successor rebuilds the store and the registry. For a grace period it holds every object and
+ * these ranges, as a lease does. So clients that still map them find them unchanged when they
+ * connect again and resume, and no other client is given memory that a producer may be writing to.
+ * Other free ranges are handed out at once, as before the crash.
  *
  * The loop's thread.
  */
@@ -73,9 +73,10 @@ struct gb_state {
                                 anew when that is possible */
     bool tier_restored;      /* the host tier's memory is the one that was handed over */
 
-    struct gb_holder grace;     /* of the leases for clients that have not resumed yet */
-    struct gb_object **objects; /* with such a lease, by version; owned */
-    size_t object_count;
+    /* Objects that the grace period holds for clients that have not resumed yet, by version; of
+       version 0 those that hold a range. Owned. */
+    struct gb_object **objects;
+    size_t object_count, object_room;
     uint64_t grace_ms;
     uint64_t grace_until;            /* 0: it is over, or never was */
     uint64_t lost;                   /* objects */
@@ -135,7 +136,7 @@ bool gb_state_is_kept(const struct gb_state *state);
 const char *gb_state_handover_status(const struct gb_state *state);
 /* Gives the journal up for good: nothing outlives this daemon any more. */
 void gb_state_abandon(struct gb_state *state, const char *why);
-/* Ends the grace period's leases, and frees the state. To be called before gb_registry_end(). */
+/* Ends the grace period, and frees the state. To be called before gb_registry_end(). */
 void gb_state_end(struct gb_state *state);
 
 /* ---- between state.c and restore.c ---- */
@@ -149,6 +150,8 @@ void gb_state_unstore_fd(struct gb_state *state, const char *name);
 void gb_state_segment_fd_name(uint64_t id, char name[24]);
 /* Records that a segment is freed, and has the manager forget its descriptor. */
 void gb_state_record_segment_freed(struct gb_state *state, uint64_t id);
+/* Has the grace period hold an object. GPUBUF_E_NO_MEMORY. */
+int gb_state_keep_object(struct gb_state *state, struct gb_object *object, uint64_t now_ms);
 /* Keeps the record of a storage that is away. GPUBUF_E_NO_MEMORY. */
 int gb_state_add_away(struct gb_state *state, uint64_t number, const void *record, size_t length);
 /* Records that a storage is freed. */

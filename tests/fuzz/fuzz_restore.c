@@ -315,12 +315,6 @@ static char *describe(const struct gb_server *server)
     DEMAND(text != NULL);
     for (size_t i = 0; i < state->object_count; i++)
         describe_object(text, state->objects[i]);
-    GB_LIST_EACH(&state->grace.leases, struct gb_lease, lease, of_holder) {
-        const struct gb_object *object = lease->object;
-
-        if (object->version == 0) /* a range that is being written to */
-            describe_object(text, object);
-    }
     for (size_t i = 0; i < state->withdrawn_count; i++)
         fprintf(text, "withdrawn %" PRIu64 " %" PRIu64 " %.*s\n", state->withdrawn[i]->number,
                 state->withdrawn[i]->version,

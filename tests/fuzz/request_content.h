@@ -116,14 +116,13 @@ static void content_check(const struct gb_object *object)
     DEMAND(memcmp(&content->sample, &sample, sizeof(sample)) == 0);
 }
 
-static void content_of_leases(const struct gb_holder *holder)
+/* An object that somebody holds. */
+static void content_held(const struct gb_object *object)
 {
-    GB_LIST_EACH(&holder->leases, const struct gb_lease, lease, of_holder) {
-        if (lease->object->version > 0)
-            content_check(lease->object);
-        else
-            content_write(lease->object->storage);
-    }
+    if (object->version > 0)
+        content_check(object);
+    else
+        content_write(object->storage);
 }
 
 /* To be called after each turn. */
@@ -133,8 +132,10 @@ static void content_turn(const struct gb_server *server)
          name = gb_names_next(name))
         content_check(GB_CONTAINER(name, struct gb_object, index));
     GB_LIST_EACH(&server->sessions, struct gb_session, session, of_server)
-        content_of_leases(&session->holder);
-    content_of_leases(&server->state.grace);
+        GB_LIST_EACH(&session->holder.leases, const struct gb_lease, lease, of_holder)
+            content_held(lease->object);
+    for (size_t i = 0; i < server->state.object_count; i++)
+        content_held(server->state.objects[i]);
 }
 
 #endif

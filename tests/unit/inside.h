@@ -371,7 +371,7 @@ static inline void count_storage(struct inside_count *count, const struct gb_sto
                                  uint64_t leases, uint64_t pins, bool named)
 {
     unsigned copies = count_copies(count, storage);
-    bool grace = leases > 0 && count->server->state.grace.count > 0;
+    bool grace = leases > 0 && count->server->registry.grace_count > 0;
 
     DEMAND(storage->resident || !storage->recent.in);
     /* Content that was lost has no name; sessions that may still resume are told that it is
@@ -681,7 +681,11 @@ static inline void inside_check(const struct inside *inside)
         if (gb_session_has_ended(session))
             count_left(&count, session);
     }
-    DEMAND(count_leases(&count, &server->state.grace) == 0);
+    DEMAND(server->state.object_count == server->registry.grace_count);
+    for (size_t i = 0; i < server->state.object_count; i++) {
+        DEMAND(server->state.objects[i]->kept);
+        count_object(&count, server->state.objects[i]);
+    }
     GB_LIST_EACH(&server->registry.writer_list, struct gb_writer_process, process, of_all) {
         DEMAND(process->fd >= 0 || gb_list_linked(&process->unwatched));
         GB_LIST_EACH(&process->orphans, struct gb_orphan_writer, orphan, of_process) {

@@ -828,29 +828,34 @@ static struct gb_object *begin_with_n(struct peer *peer)
     return gb_registry_find(&inside.server.registry, "n", 1);
 }
 
-/* The end of the grace period: however many leases it has, a turn ends some of them. */
+/* The end of the grace period: however many objects it holds, a turn lets some of them go. */
 TEST_WITH(test_the_grace_period_ends_in_pieces, NULL, tear_down)
 {
     enum { MANY = 5000, MOST = 256 };
     struct gb_registry *registry = &inside.server.registry;
     struct gb_state *kept = &inside.server.state;
     struct peer peer;
-    struct gb_object *object = begin_with_n(&peer);
+    struct gb_storage *storage = begin_with_n(&peer)->storage;
     unsigned turns = 0;
     uint64_t before;
 
-    for (unsigned i = 0; i < MANY; i++)
-        assert_non_null(gb_lease_new(registry, object, &kept->grace, false, 0));
+    for (unsigned i = 0; i < MANY; i++) {
+        struct gb_object *object = gb_object_new(registry, "", 0, storage, storage->maker.user);
+
+        assert_non_null(object);
+        gb_storage_ref(storage);
+        assert_int_equal(gb_state_keep_object(kept, object, 0), 0);
+    }
     kept->grace_until = 1000;
     assert_false(gb_state_run_due(kept, 999));
-    assert_int_equal(kept->grace.count, MANY);
+    assert_int_equal(registry->grace_count, MANY);
     do {
-        before = kept->grace.count;
+        before = registry->grace_count;
         assert_true(gb_state_due(kept) <= 1000); /* the loop does not sleep before the rest */
         turns++;
-    } while (!gb_state_run_due(kept, 1000) && before - kept->grace.count <= MOST);
-    assert_true(before - kept->grace.count <= MOST);
-    assert_int_equal(kept->grace.count, 0);
+    } while (!gb_state_run_due(kept, 1000) && before - registry->grace_count <= MOST);
+    assert_true(before - registry->grace_count <= MOST);
+    assert_int_equal(registry->grace_count, 0);
     assert_int_equal(turns, MANY / MOST + 1);
     peer_close(&peer);
 }
