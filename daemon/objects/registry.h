@@ -53,7 +53,7 @@ struct gb_live {
 };
 
 /* Where parts of an object's text end: the note, which its owner alone is told; name, version,
-   label and device; all but the layout (lists, events). `,"layout":{…}` follows. */
+   label and device; the scope. `,"layout":{…}` follows. */
 struct gb_text_ends {
     uint32_t note, head, brief;
 };
@@ -94,8 +94,8 @@ struct gb_object {
 
     struct gb_first first; /* of its first buffer that has bytes; 0: none */
 
-    /* The unchanging part of replies about it, rendered once: members without braces. NULL until it
-       is rendered or has a note. */
+    /* Of replies about it what is not in this struct, rendered once: members without braces. NULL
+       until it is rendered or has a note. */
     char *text;
     size_t text_length;
     struct gb_text_ends text_ends;

@@ -11,11 +11,29 @@ const char *const gb_evict_names[] = {
 /* Members that are searched for in the text. In a string their quotes would be escaped. */
 #define LABEL ",\"label\":"
 #define KEEP ",\"keep\":"
-#define CLUSTER ",\"scope\":\"cluster\""
-#define NOTE "\"note\":"       /* before all others */
-#define HEAD_END ",\"share\":" /* follows the head: name, version, label, keep and device */
+#define CLUSTER ",\"scope\":\"cluster\"" /* after all others but the layout */
+#define NOTE "\"note\":"                 /* before all others */
 
-static void write_fixed(struct gb_writer *writer, const struct gb_object *object, uint64_t version)
+void gb_traits_write(struct gb_writer *writer, const struct gb_traits *traits)
+{
+    gb_write_text(writer, traits->share == GB_SHARE_FD ? ",\"share\":\"fd\",\"bytes\":"
+                                                       : ",\"share\":\"ipc\",\"bytes\":");
+    gb_write_uint(writer, traits->bytes);
+    GB_WRITE_LITERAL(writer, ",\"mode\":\"");
+    for (int shift = 9; shift >= 0; shift -= 3) /* printf would take a tenth of create and seal */
+        gb_write_char(writer, (char)('0' + (traits->mode >> shift & 7)));
+    GB_WRITE_LITERAL(writer, "\",\"uid\":");
+    gb_write_uint(writer, traits->uid);
+    GB_WRITE_UINT(writer, ",\"gid\":", traits->gid);
+    GB_WRITE_LITERAL(writer, ",\"created_ms\":");
+    gb_write_int(writer, traits->created_ms);
+    GB_WRITE_LITERAL(writer, ",\"evict\":\"");
+    gb_write_text(writer, gb_evict_names[traits->evict]);
+    gb_write_text(writer, traits->by_session ? "\",\"producer\":\"session\""
+                                             : "\",\"producer\":\"daemon\"");
+}
+
+static void write_title(struct gb_writer *writer, const struct gb_object *object, uint64_t version)
 {
     if (object->text_ends.note)
         gb_write(writer, object->text, object->text_ends.note);
@@ -32,22 +50,7 @@ static void write_fixed(struct gb_writer *writer, const struct gb_object *object
         GB_WRITE_LITERAL(writer, ",\"live\":true");
     GB_WRITE_LITERAL(writer, ",\"device\":\"");
     gb_write_text(writer, object->storage->device->id);
-    gb_write_text(writer, object->storage->share == GB_SHARE_FD
-                              ? "\",\"share\":\"fd\",\"bytes\":"
-                              : "\",\"share\":\"ipc\",\"bytes\":");
-    gb_write_uint(writer, object->bytes);
-    GB_WRITE_LITERAL(writer, ",\"mode\":\"");
-    for (int shift = 9; shift >= 0; shift -= 3) /* printf would take a tenth of create and seal */
-        gb_write_char(writer, (char)('0' + (object->mode >> shift & 7)));
-    GB_WRITE_LITERAL(writer, "\",\"uid\":");
-    gb_write_uint(writer, object->owner->uid);
-    GB_WRITE_UINT(writer, ",\"gid\":", object->gid);
-    GB_WRITE_LITERAL(writer, ",\"created_ms\":");
-    gb_write_int(writer, object->created_ms);
-    GB_WRITE_LITERAL(writer, ",\"evict\":\"");
-    gb_write_text(writer, gb_evict_names[object->evict]);
-    gb_write_text(writer, object->by_session ? "\",\"producer\":\"session\""
-                                             : "\",\"producer\":\"daemon\"");
+    gb_write_char(writer, '"');
     if (object->cluster)
         GB_WRITE_LITERAL(writer, CLUSTER);
 }
@@ -87,7 +90,7 @@ static int write_whole(const struct gb_object *object, const char *layout, size_
                        uint64_t version, struct gb_writer *writer, struct text *text,
                        struct gb_error *error)
 {
-    write_fixed(writer, object, version);
+    write_title(writer, object, version);
     text->brief = writer->length;
     GB_WRITE_LITERAL(writer, ",\"layout\":");
     gb_write(writer, layout, length);
@@ -111,8 +114,7 @@ static void read_title(struct gb_object *object)
     const char *keep = find_member(object, KEEP), *end;
     unsigned long long count = keep ? strtoull(keep, NULL, 10) : 0;
 
-    object->cluster =
-        object->text && memmem(object->text, object->text_ends.brief, CLUSTER, strlen(CLUSTER));
+    object->cluster = object->text_ends.head < object->text_ends.brief;
     object->keep = count < GB_LIMIT(keep) ? (unsigned)count : GB_LIMIT(keep);
     object->label.text = find_member(object, LABEL);
     if (!object->label.text || *object->label.text != '"') {
@@ -157,18 +159,17 @@ int gb_object_set_note(struct gb_object *object, const struct gb_string *note,
 
 void gb_object_set_text(struct gb_object *object, char *text, size_t length, size_t brief)
 {
-    const char *head;
+    size_t note = gb_text_note(text, brief), scope = strlen(CLUSTER);
 
     object->owner->has[GB_QUOTA_TEXT] += length - object->text_length;
     object->storage->text += length - object->text_length;
     free(object->text);
     object->text = text;
     object->text_length = length;
-    size_t note = gb_text_note(text, brief);
     object->text_ends.note = (uint32_t)note;
     object->text_ends.brief = (uint32_t)brief;
-    head = memmem(text + note, brief - note, HEAD_END, strlen(HEAD_END));
-    object->text_ends.head = (uint32_t)(head ? (size_t)(head - text) : brief);
+    bool cluster = brief > scope && memcmp(text + brief - scope, CLUSTER, scope) == 0;
+    object->text_ends.head = (uint32_t)(cluster ? brief - scope : brief);
     read_title(object);
 }
 
@@ -314,11 +315,22 @@ void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *o
 void gb_object_write(struct gb_writer *writer, const struct gb_object *object, unsigned parts,
                      uint64_t now_ms)
 {
+    const struct gb_traits traits = {.share = object->storage->share,
+                                     .bytes = object->bytes,
+                                     .mode = object->mode,
+                                     .uid = object->owner->uid,
+                                     .gid = object->gid,
+                                     .created_ms = object->created_ms,
+                                     .evict = object->evict,
+                                     .by_session = object->by_session};
     size_t skip = parts & GB_WITH_NOTE ? 0 : object->text_ends.note;
+    size_t brief = object->text_ends.brief;
 
     gb_write_char(writer, '{');
-    gb_write(writer, object->text + skip,
-             (parts & GB_WITH_LAYOUT ? object->text_length : object->text_ends.brief) - skip);
+    gb_write(writer, object->text + skip, brief - skip);
+    gb_traits_write(writer, &traits);
+    if (parts & GB_WITH_LAYOUT)
+        gb_write(writer, object->text + brief, object->text_length - brief);
     gb_write_text(writer, !object->version            ? ",\"state\":\"open\""
                           : gb_object_is_live(object) ? ",\"state\":\"live\""
                                                       : ",\"state\":\"sealed\"");

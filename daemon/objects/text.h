@@ -1,6 +1,6 @@
 /*
- * The text that replies have about an object. The unchanging part is rendered once, when the object
- * is sealed, and anew when its content moves; the rest is written into each reply. Not thread-safe:
+ * The text that replies have about an object. Its name, version and layout are rendered once, when
+ * the object is sealed, and anew when its content moves; the rest is written into each reply. Not thread-safe:
  * the loop's.
  */
 #ifndef GB_TEXT_H
@@ -46,6 +46,20 @@ size_t gb_text_count_places(const char *text, size_t length);
    when it is about to leave its device or has come back. While it is away its buffers are in
    segment 0, with offsets from the start of the content. GPUBUF_E_NO_MEMORY, GPUBUF_E_LIMIT. */
 int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error *error);
+
+/* What a list or an event says of an object, and an `open` does not: the text does not have it. */
+struct gb_traits {
+    enum gb_share share;
+    enum gb_evict evict;
+    uint64_t bytes;
+    int64_t created_ms;
+    uid_t uid;
+    gid_t gid;
+    unsigned mode;
+    bool by_session;
+};
+
+void gb_traits_write(struct gb_writer *writer, const struct gb_traits *traits);
 
 extern const char *const gb_evict_names[]; /* by enum gb_evict; NULL ends them */
 /* The parts of a reply about an object that not all replies have: its layout; `idle_ms`, the time

@@ -37,7 +37,7 @@
 
 #include "proto/base/errors.h"
 
-#define GB_JOURNAL_VERSION 6
+#define GB_JOURNAL_VERSION 7
 #define GB_JOURNAL_INSTANCE_BYTES 32      /* of hex, not terminated in the file */
 #define GB_JOURNAL_RECORD_MAX (64u << 20) /* octets of payload */
 #ifdef GB_FAILPOINTS

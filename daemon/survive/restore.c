@@ -666,24 +666,37 @@ static int restore_objects(struct restoring *restoring, int r, struct gb_error *
 
 /* ---- objects that ended with the earlier daemon ---- */
 
-static int withdraw(struct gb_state *state, uint64_t number,
+static int withdraw(struct restoring *restoring, const struct gb_replayed_storage *storage,
                     const struct gb_replayed_object *object)
 {
+    struct gb_state *state = restoring->state;
+    struct gb_writer *writer = &state->writer;
     size_t note = gb_text_note(object->text, object->text_length);
-    size_t length = object->text_length - note;
-    struct gb_withdrawn *withdrawn = malloc(sizeof(*withdrawn) + object->name_length + length);
+    const struct gb_traits traits = {.share = storage->key.share,
+                                     .bytes = object->bytes,
+                                     .mode = object->mode,
+                                     .uid = object->uid,
+                                     .gid = object->gid,
+                                     .created_ms = object->created_ms,
+                                     .evict = object->evict,
+                                     .by_session = object->by_session};
+    struct gb_withdrawn *withdrawn;
 
+    gb_writer_reset(writer);
+    gb_write(writer, object->name, object->name_length);
+    gb_write(writer, object->text + note, object->text_length - note);
+    gb_traits_write(writer, &traits);
+    withdrawn = writer->failed ? NULL : malloc(sizeof(*withdrawn) + writer->length);
     if (!withdrawn)
         return GPUBUF_E_NO_MEMORY;
-    *withdrawn = (struct gb_withdrawn){.number = number,
+    *withdrawn = (struct gb_withdrawn){.number = storage->number,
                                        .version = object->version,
                                        .uid = object->uid,
                                        .gid = object->gid,
                                        .mode = object->mode,
                                        .name_length = object->name_length,
-                                       .text_length = length};
-    memcpy(withdrawn->name, object->name, object->name_length);
-    memcpy(withdrawn->name + object->name_length, object->text + note, length);
+                                       .text_length = writer->length - object->name_length};
+    memcpy(withdrawn->name, writer->data, writer->length);
     state->withdrawn[state->withdrawn_count++] = withdrawn;
     return 0;
 }
@@ -702,7 +715,7 @@ static int restore_fleeting(struct restoring *restoring, struct gb_error *error)
         const struct gb_replayed_storage *replayed = &replay->storages[i];
 
         for (uint64_t j = 0; replayed->fleeting && r == 0 && j < replayed->object_count; j++)
-            r = withdraw(state, replayed->number, &replayed->objects[j]);
+            r = withdraw(restoring, replayed, &replayed->objects[j]);
     }
     return state->withdrawn && r == 0 ? 0 : gb_fail_memory(error);
 }

@@ -213,16 +213,16 @@ def of_version(version, rest):
 
 # RELIABILITY.md: The daemon ends 18
 def test_a_journal_of_a_later_version(kept):
-    kept.fds = of_version(7, bytes(208))
+    kept.fds = of_version(8, bytes(208))
     kept.launch()
     _, stderr = kept.process.communicate(timeout=DEADLINE)
     assert kept.process.returncode == 2
-    assert b"format version 7" in stderr and b"start the daemon that wrote it" in stderr
+    assert b"format version 8" in stderr and b"start the daemon that wrote it" in stderr
 
 
 # RELIABILITY.md: The daemon ends 17
 def test_a_damaged_journal(kept):
-    kept.fds = of_version(6, b"0" * 208)
+    kept.fds = of_version(7, b"0" * 208)
     with kept.start() as peer:
         assert peer.names() == []
         peer.put("a", b"b")
