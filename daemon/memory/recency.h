@@ -26,8 +26,8 @@ struct gb_recency {
 struct gb_recent {
     struct gb_link link;
     uint64_t bytes; /* that its eviction would free */
-    uint64_t holds; /* leases, pins, `keep`, work: while above 0 it is in no list */
     uint64_t used;  /* the order's clock at its last use */
+    uint32_t holds; /* leases, pins, `keep`, work: while above 0 it is in no list */
     bool clean;
     bool needed;           /* its content must be kept, here or elsewhere */
     struct gb_recency *in; /* the order it belongs to, even while it is held; NULL: none */

@@ -223,7 +223,7 @@ static int handle_alias(struct gb_call *call, const void *p)
         r = find_source(call, params, &source, &mode);
     if (r < 0)
         return r;
-    demand.device = source->storage->device;
+    demand.device = source->storage->key.device;
     r = gb_call_quota_outcome(
         call, demand.device, gb_stake_may_name(source->storage, call->session->user, &call->error));
     if (r != 0)

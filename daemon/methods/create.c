@@ -19,7 +19,7 @@ static int put_in_segment(struct gb_buffer *buffer, void *arg)
     const struct gb_placement *placement = arg;
 
     buffer->segment = placement->segment->id;
-    buffer->offset += placement->offset;
+    buffer->offset += gb_placement_offset(placement);
     return 0;
 }
 

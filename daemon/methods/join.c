@@ -125,7 +125,7 @@ static void write_joined(struct gb_call *call, const struct gb_lease *lease, boo
 {
     gb_call_begin_result(call);
     gb_write_format(call->writer, "{\"writer\":%" PRIu32,
-                    lease->object->live.stream->roster->writer);
+                    lease->object->live->stream->roster->writer);
     if (own)
         GB_WRITE_LITERAL(call->writer, ",\"page\":0,\"roster\":1");
     if (!lease->write)
@@ -187,7 +187,7 @@ static int handle_join(struct gb_call *call, const void *p)
     r = joins ? begin_part(call, lease) : 0;
     if (r < 0)
         return r;
-    const struct gb_stream *stream = lease->object->live.stream;
+    const struct gb_stream *stream = lease->object->live->stream;
     if (own)
         r = add_page(call, lease->write ? stream->front_page.fd : lease->part->page.fd, true);
     if (r >= 0 && own)

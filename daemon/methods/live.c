@@ -47,7 +47,7 @@ int gb_live_may_write(struct gb_call *call, const struct gb_object *object)
     if (call->session->holder.writes >= limits->session_unsealed)
         return gb_fail_limit(&call->error, "session_unsealed", (long long)limits->session_unsealed,
                              "unsealed objects of a session, and live ones that it writes");
-    if (object && object->live.writers >= GB_LIMIT(live_writers))
+    if (object && object->live->writers >= GB_LIMIT(live_writers))
         return gb_fail_limit(&call->error, "live_writers", GB_LIMIT(live_writers),
                              "leases for writing one live object");
     return gb_live_know_process(call);
@@ -58,7 +58,7 @@ static int describe_writer(struct gb_call *call, const struct gb_object *object,
                            const struct gb_wait *before, uint64_t wait_ms)
 {
     const struct gb_lease *lease =
-        before ? NULL : GB_CONTAINER(object->live.writing.next, const struct gb_lease, of_writing);
+        before ? NULL : GB_CONTAINER(object->live->writing.next, const struct gb_lease, of_writing);
     const struct gb_holder *holder = before ? &before->session->holder : lease->holder;
     bool claims = before ? before->claims : lease->exclusive;
     const struct gb_string name = {object->name, object->name_length};
@@ -96,7 +96,7 @@ int gb_live_open(struct gb_call *call, struct gb_object *object, bool exclusive,
     /* Sessions that have ended do not write. */
     gb_sessions_release_leases(call->server, UINT64_MAX);
     gb_orphan_writers_end_exited(registry);
-    blocked = exclusive ? object->live.writers > 0 : object->live.claimed;
+    blocked = exclusive ? object->live->writers > 0 : object->live->claimed;
     before = gb_wait_to_write_before(call->server, object->storage, call->wait, exclusive);
     if ((blocked || before) && wait_ms > 0 && !call->last_try)
         return gb_call_wait_writer(call, object, exclusive, wait_ms);

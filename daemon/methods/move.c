@@ -59,7 +59,7 @@ static int check_free(struct gb_call *call, const struct gb_string *name,
                  grace_until > now ? (grace_until - now + 999) / 1000 : 0);
     return gb_call_fail_name(
         call, GPUBUF_E_BUSY, name,
-        "\"%s\" cannot leave: %" PRIu64 " leases, %" PRIu64 " pins or keeps%s%s", name->text,
+        "\"%s\" cannot leave: %" PRIu64 " leases, %" PRIu32 " pins or keeps%s%s", name->text,
         storage->leases - kept, storage->pins, grace,
         storage->leases + storage->pins < storage->recent.holds ? ", and work that is not done"
                                                                 : "");
@@ -76,27 +76,27 @@ static int move_out(struct gb_call *call, const struct move_params *params,
     int r = gb_call_find_changeable(call, &params->name, which, &object);
 
     if (r == 0)
-        r = read_tier(call, &params->tier, object->storage->device, &tier);
+        r = read_tier(call, &params->tier, object->storage->key.device, &tier);
     if (r == 0)
         r = gb_call_move_failure(call, object->storage);
     if (r < 0)
         return r;
     storage = object->storage;
     if (gb_storage_recall(&call->server->registry, storage, gb_now_ms(), &recalled))
-        return gb_call_wait_tier(call, storage->device, GB_TIERS);
+        return gb_call_wait_tier(call, storage->key.device, GB_TIERS);
     r = check_free(call, &params->name, storage);
     if (r < 0)
         return r;
-    demand.device = storage->device;
+    demand.device = storage->key.device;
     gb_call_demand(call, &demand);
     r = gb_evict_to(&call->server->spill, storage, tier, &demand, &call->error);
     if (r == GPUBUF_E_NO_SPACE &&
-        gb_users_unpark(&call->server->registry, storage->device, storage))
-        return gb_call_wait_tier(call, storage->device, tier);
+        gb_users_unpark(&call->server->registry, storage->key.device, storage))
+        return gb_call_wait_tier(call, storage->key.device, tier);
     if (r == GB_LEAVES)
         return gb_call_wait_move(call, storage, NULL);
     if (r == GB_LEAVES_LATER)
-        return gb_call_wait_tier(call, storage->device, demand.full_tier);
+        return gb_call_wait_tier(call, storage->key.device, demand.full_tier);
     return r < 0 ? r : gb_call_empty(call);
 }
 

@@ -76,7 +76,7 @@ static int make_registered(struct gb_call *call, struct gb_object *object,
 {
     const struct gb_create_params *params = call->message->params;
 
-    if (object->storage->share == GB_SHARE_IPC)
+    if (object->storage->key.share == GB_SHARE_IPC)
         gb_object_goes_with(call->session, object);
     return gb_object_publish(call, object, 0, params->replace);
 }

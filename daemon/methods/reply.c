@@ -138,7 +138,7 @@ void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease, bool
         GB_WRITE_UINT(writer, ",\"slot\":", lease->slot - 1);
     }
     if (lease->exclusive) {
-        GB_WRITE_UINT(writer, ",\"generation\":", lease->object->live.generation);
+        GB_WRITE_UINT(writer, ",\"generation\":", lease->object->live->generation);
     }
     GB_WRITE_LITERAL(writer, ",\"object\":");
     if (brief)

@@ -156,9 +156,9 @@ static int find_sealable(struct gb_call *call, const struct seal_params *params,
     if (r < 0)
         return r;
     object = (*lease)->object;
-    if (gb_call_check_lost(call, object->storage->device) < 0)
+    if (gb_call_check_lost(call, object->storage->key.device) < 0)
         return call->error.code;
-    if (params->ready.text && object->storage->device->ops->is_host)
+    if (params->ready.text && object->storage->key.device->ops->is_host)
         return gb_fail_at(&call->error, GB_PARAM("ready"), "host memory has no events");
     r = check_final(call, object);
     name = (struct gb_string){object->name, object->name_length};

@@ -236,7 +236,8 @@ static uint64_t all_bytes(const struct gb_call *call, const struct gb_demand *de
     uint64_t bytes = demand->need;
 
     for (size_t i = 0; i < call->there_count; i++)
-        if (call->there[i]->device == device && call->there[i]->leases + call->there[i]->pins == 0)
+        if (call->there[i]->key.device == device &&
+            call->there[i]->leases + call->there[i]->pins == 0)
             bytes += call->there[i]->bytes;
     return bytes <= device->capacity ? bytes : demand->need;
 }
@@ -359,7 +360,7 @@ int gb_call_move_failure(struct gb_call *call, struct gb_storage *storage)
 static int begin_restore(struct gb_call *call, struct gb_storage *storage, uint64_t wait_ms)
 {
     struct gb_demand demand = {.placing = {.storage = storage, .bytes = storage->size}};
-    int r = gb_call_check_lost(call, storage->device);
+    int r = gb_call_check_lost(call, storage->key.device);
 
     gb_sessions_release_leases(call->server, UINT64_MAX); /* there may be room */
     if (r == 0)

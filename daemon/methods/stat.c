@@ -121,7 +121,7 @@ static const char *next_place(const struct gb_spill *spill, const struct gb_stor
     if (storage->size > 0 && !storage->needs)
         return "nowhere";
     for (int kind = first; gb_storage_can_spill(storage) && kind < GB_TIERS; kind++)
-        if (gb_spill_has(spill, storage->device, (enum gb_tier_kind)kind))
+        if (gb_spill_has(spill, storage->key.device, (enum gb_tier_kind)kind))
             return gb_tier_name((enum gb_tier_kind)kind);
     *stays = storage->size == 0               ? "empty"
              : !storage->resident             ? "last_tier"

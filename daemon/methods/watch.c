@@ -278,7 +278,7 @@ static void note_news(struct gb_server *server, enum gb_event event, const struc
     news->uid = object->owner->uid;
     news->gid = object->gid;
     news->mode = object->mode;
-    news->lost = object->storage->device->lost;
+    news->lost = object->storage->key.device->lost;
     news->name_length = object->name_length;
     news->placements = placements;
     news->length = writer->length;

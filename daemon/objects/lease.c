@@ -37,7 +37,7 @@ static void count(const struct gb_lease *lease, int one)
     holder->writes += lease->write ? more : 0;
     holder->idle += lease->idle_ms ? more : 0;
     holder->parked += lease->parked_ms ? more : 0;
-    holder->bytes[lease->object->storage->device->index] += one > 0 ? bytes : -bytes;
+    holder->bytes[lease->object->storage->key.device->index] += one > 0 ? bytes : -bytes;
     if (holder->user)
         holder->user->has[GB_QUOTA_LEASES] += more;
 }
@@ -75,8 +75,8 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
 
 void gb_lease_claim(struct gb_lease *lease, bool anew)
 {
-    lease->exclusive = lease->object->live.claimed = true;
-    lease->object->live.generation += anew;
+    lease->exclusive = lease->object->live->claimed = true;
+    lease->object->live->generation += anew;
     gb_storage_changed(lease->object->storage);
 }
 
@@ -307,11 +307,11 @@ bool gb_storage_recall(struct gb_registry *registry, struct gb_storage *storage,
         struct gb_lease *lease = GB_CONTAINER(storage->idles.next, struct gb_lease, of_idle);
 
         if (is_asked(registry, lease, now_ms)) { /* and so are those after it */
-            registry->recalled_ms[storage->device->index] = now_ms;
+            registry->recalled_ms[storage->key.device->index] = now_ms;
             return true;
         }
         if (++*recalled > RECALL_LIMIT) {
-            gb_device_changed(storage->device);
+            gb_device_changed(storage->key.device);
             return true;
         }
         recall(registry, lease, now_ms);
@@ -343,7 +343,7 @@ bool gb_user_recall(struct gb_registry *registry, const struct gb_user *user,
 static void ask_stake_back(struct gb_registry *registry, struct gb_stake *stake, uint64_t now_ms,
                            unsigned *looked)
 {
-    uint64_t since = stake->user->asked_back_ms[stake->storage->device->index];
+    uint64_t since = stake->user->asked_back_ms[stake->storage->key.device->index];
     bool over = now_ms - since >= registry->store->unmap_ms;
     struct gb_lease *left = NULL;
 
@@ -450,7 +450,8 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
     object->slots -= lease->slot > 0;
     gb_unsealed_free(lease->unsealed);
     gb_stream_leave(lease);
-    object->live.claimed &= !lease->exclusive;
+    if (lease->exclusive)
+        object->live->claimed = false;
     if (gb_list_linked(&lease->of_writing))
         gb_object_end_writer(registry, object, &lease->of_writing);
     free(lease);

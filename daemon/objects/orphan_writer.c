@@ -419,7 +419,7 @@ int gb_orphan_writer_resume(struct gb_lease *lease, const struct gb_returning *r
 /* Whether the holder writes the object; true if `left` more leases do not tell. */
 static bool writes(const struct gb_holder *holder, const struct gb_object *object, unsigned *left)
 {
-    GB_LIST_EACH(&object->live.writing, const struct gb_lease, lease, of_writing) {
+    GB_LIST_EACH(&object->live->writing, const struct gb_lease, lease, of_writing) {
         if (*left == 0 || lease->holder == holder)
             return true;
         --*left;

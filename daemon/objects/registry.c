@@ -58,13 +58,17 @@ struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, 
 {
     struct gb_object *object = calloc(1, sizeof(*object) + name_length + 1);
 
-    if (!object || gb_stake_name(storage, owner) < 0) {
+    if (object && storage->key.live)
+        object->live = calloc(1, sizeof(*object->live));
+    if (!object || (storage->key.live && !object->live) || gb_stake_name(storage, owner) < 0) {
+        if (object)
+            free(object->live);
         free(object);
         return NULL;
     }
     object->charged = true;
     memcpy(object->name, name, name_length);
-    object->name_length = name_length;
+    object->name_length = (uint32_t)name_length;
     object->index.text = object->name;
     object->index.length = name_length;
     object->storage = storage;
@@ -75,7 +79,7 @@ struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, 
     gb_list_append(&storage->objects, &object->of_storage);
     storage->text += name_length;
     registry->objects++;
-    storage->device->objects++;
+    storage->key.device->objects++;
     return object;
 }
 
@@ -97,15 +101,17 @@ void gb_object_discard(struct gb_registry *registry, struct gb_object *object)
     gb_list_remove(&object->produced.link);
     end_charge(object);
     gb_storage_changed(object->storage);
-    gb_stream_free(registry->store, object->live.stream);
+    if (object->live)
+        gb_stream_free(registry->store, object->live->stream);
     registry->objects--;
-    object->storage->device->objects--;
+    object->storage->key.device->objects--;
     gb_storage_unref(registry->store, object->storage);
     object->owner->has[GB_QUOTA_OBJECTS]--;
     object->owner->has[GB_QUOTA_TEXT] -=
         object->name_length + object->text_length + object->unsealed_bytes;
     gb_user_unref(object->owner);
     free(object->ready);
+    free(object->live);
     free(object->text);
     free(object);
 }
@@ -113,7 +119,7 @@ void gb_object_discard(struct gb_registry *registry, struct gb_object *object)
 void gb_object_charge_unsealed(struct gb_object *object, size_t bytes)
 {
     object->owner->has[GB_QUOTA_TEXT] += bytes - object->unsealed_bytes;
-    object->unsealed_bytes = bytes;
+    object->unsealed_bytes = (uint32_t)bytes;
 }
 
 struct gb_object *gb_registry_find(const struct gb_registry *registry, const char *name,
@@ -135,7 +141,7 @@ struct gb_object *gb_object_older(const struct gb_object *object)
 
 static void end_hold(struct gb_storage *storage)
 {
-    gb_device_changed(storage->device); /* it may be evicted now */
+    gb_device_changed(storage->key.device); /* it may be evicted now */
     if (storage->recent.holds == 0)
         gb_storage_untally(storage);
 }
@@ -151,7 +157,7 @@ uint64_t gb_object_lease_count(const struct gb_object *object)
 }
 
 /* `count`: the storage's leases or pins. */
-static void hold(struct gb_storage *storage, uint64_t *count)
+static void hold(struct gb_storage *storage, uint32_t *count)
 {
     gb_storage_count_holds(storage, -1);
     ++*count;
@@ -159,7 +165,7 @@ static void hold(struct gb_storage *storage, uint64_t *count)
     gb_recent_hold(&storage->recent);
 }
 
-static void drop(struct gb_storage *storage, uint64_t *count)
+static void drop(struct gb_storage *storage, uint32_t *count)
 {
     gb_storage_count_holds(storage, -1);
     --*count;
@@ -183,7 +189,7 @@ void gb_object_hold(struct gb_object *object, uint64_t now_ms)
 
 static void count_idle(struct gb_registry *registry, struct gb_object *object, int more)
 {
-    object->idle_count += (uint64_t)more;
+    object->idle_count += (uint32_t)more;
     registry->idle_count += (uint64_t)more;
 }
 
@@ -205,12 +211,12 @@ void gb_object_resume(struct gb_registry *registry, struct gb_object *object)
 {
     count_idle(registry, object, -1);
     hold(object->storage, &object->storage->leases);
-    gb_device_changed(object->storage->device); /* waiting requests must look for other room */
+    gb_device_changed(object->storage->key.device); /* waiting requests must look for other room */
 }
 
 static void count_parked(struct gb_registry *registry, struct gb_object *object, int more)
 {
-    object->parked_count += (uint64_t)more;
+    object->parked_count += (uint32_t)more;
     registry->parked_count += (uint64_t)more;
 }
 
@@ -244,14 +250,14 @@ void gb_storage_set_clean(struct gb_storage *storage)
 
 bool gb_storage_can_spill(const struct gb_storage *storage)
 {
-    return !(storage->adopted && storage->share == GB_SHARE_IPC) && storage->size > 0 &&
+    return !(storage->adopted && storage->key.share == GB_SHARE_IPC) && storage->size > 0 &&
            !storage->key.live && !gb_storage_is_final(storage);
 }
 
 /* Whether there is a tier to which its content can be copied from its device. */
 static bool has_tier(const struct gb_storage *storage)
 {
-    return storage->device->lanes[GB_OUT] && gb_storage_can_spill(storage);
+    return storage->key.device->lanes[GB_OUT] && gb_storage_can_spill(storage);
 }
 
 static bool has_copy(const struct gb_storage *storage)
@@ -273,7 +279,7 @@ const char *gb_object_prospect(const struct gb_object *object)
 
 void gb_storage_enter(struct gb_storage *storage)
 {
-    struct gb_device *device = storage->device;
+    struct gb_device *device = storage->key.device;
     struct gb_recency *order =
         storage->needs > 0 && !has_tier(storage) ? &device->stay : &device->recency;
 
@@ -300,15 +306,10 @@ static void notify_unnamed(struct gb_registry *registry, struct gb_object *objec
         registry->on_unnamed(registry->on_unnamed_arg, object->storage);
 }
 
-bool gb_object_is_live(const struct gb_object *object)
-{
-    return object->storage->key.live;
-}
-
 void gb_object_begin_writer(struct gb_object *object, struct gb_link *of_writing)
 {
-    gb_list_append(&object->live.writing, of_writing);
-    object->live.writers++;
+    gb_list_append(&object->live->writing, of_writing);
+    object->live->writers++;
     gb_storage_changed(object->storage); /* a successor must know who writes */
 }
 
@@ -316,7 +317,7 @@ void gb_object_end_writer(struct gb_registry *registry, struct gb_object *object
                           struct gb_link *of_writing)
 {
     gb_list_remove(of_writing);
-    object->live.writers--;
+    object->live->writers--;
     gb_storage_changed(object->storage);
     notify_unnamed(registry, object);
 }
@@ -391,7 +392,7 @@ static void count_kept(struct gb_registry *registry, struct gb_object *object, i
 {
     object->kept = more > 0;
     registry->grace_count += (uint64_t)more;
-    registry->grace_bytes[object->storage->device->index] +=
+    registry->grace_bytes[object->storage->key.device->index] +=
         more > 0 ? object->bytes : -object->bytes;
 }
 
@@ -635,8 +636,8 @@ int gb_object_expire(struct gb_registry *registry, struct gb_object *object, uin
 
 void gb_registry_evict(struct gb_registry *registry, struct gb_storage *storage)
 {
-    storage->device->so_far.evictions++;
-    storage->device->so_far.evicted_bytes += storage->resident ? storage->bytes : storage->size;
+    storage->key.device->so_far.evictions++;
+    storage->key.device->so_far.evicted_bytes += storage->resident ? storage->bytes : storage->size;
     gb_registry_lose(registry, storage, GB_EVENT_EVICTED);
 }
 
@@ -666,7 +667,7 @@ static struct gb_object *older_on(const struct gb_object *current, const struct 
 {
     struct gb_object *older = gb_object_older(current);
 
-    while (older && older->named && older->storage->device != device)
+    while (older && older->named && older->storage->key.device != device)
         older = gb_object_older(older);
     return older && older->named ? older : NULL;
 }
@@ -681,7 +682,7 @@ void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *
         next = gb_names_next(name);
         while ((older = older_on(object, device)))
             gb_registry_unname(registry, older, GB_EVENT_WITHDRAWN);
-        if (object->storage->device == device)
+        if (object->storage->key.device == device)
             gb_registry_unname(registry, object, GB_EVENT_WITHDRAWN);
     }
 }

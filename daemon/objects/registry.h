@@ -65,13 +65,13 @@ struct gb_object {
     struct gb_link of_storage;
     struct gb_storage *storage;
     struct gb_link leases;
-    uint64_t lease_count;       /* with the grace period's hold, if it is `kept` */
-    uint64_t idle_count, slots; /* of all: idle ones; those with a slot in a page */
-    uint64_t parked_count;      /* of all: parked ones */
-    struct gb_live live;
-    uint64_t version; /* 0 while unsealed */
-    uint64_t line;    /* the first version that the name has had since it was last nobody's */
-    uint64_t bytes;   /* of its buffers */
+    uint32_t lease_count;       /* with the grace period's hold, if it is `kept` */
+    uint32_t idle_count, slots; /* of all: idle ones; those with a slot in a page */
+    uint32_t parked_count;      /* of all: parked ones */
+    struct gb_live *live;       /* owned; NULL: it is not live */
+    uint64_t version;           /* 0 while unsealed */
+    uint64_t line;  /* the first version that the name has had since it was last nobody's */
+    uint64_t bytes; /* of its buffers */
     struct gb_user *owner;
     gid_t gid;
     unsigned mode;
@@ -84,7 +84,9 @@ struct gb_object {
     bool charged;            /* its storage counts for its owner: it has a name or is written */
     bool unsettled;          /* its content is not complete yet, which is a hold */
     unsigned keep;           /* while it is current: older versions that the name keeps, at most */
-    size_t unsealed_bytes;   /* of its layout, while it is written */
+    uint32_t unsealed_bytes; /* of its layout, while it is written */
+    uint32_t name_length, text_length;
+    struct gb_text_ends text_ends;
     struct gb_produced produced; /* it ends with a session: it is unsettled, or registered memory
                                     that its producer keeps */
     char *ready; /* the event after which its content is complete, base64; owned; NULL: it is
@@ -97,11 +99,8 @@ struct gb_object {
     /* Of replies about it what is not in this struct, rendered once: members without braces. NULL
        until it is rendered or has a note. */
     char *text;
-    size_t text_length;
-    struct gb_text_ends text_ends;
     struct gb_string label; /* as JSON: in the text, or what the next text will have; NULL: none */
 
-    size_t name_length;
     char name[];
 };
 
@@ -169,7 +168,10 @@ void gb_object_charge_unsealed(struct gb_object *object, size_t bytes);
 
 /* Whether it is *live*: it was given its name when it was created, is never sealed, and its content
    changes. It has a segment's range in a domain of live objects, no alias, and no copy. */
-bool gb_object_is_live(const struct gb_object *object);
+static inline bool gb_object_is_live(const struct gb_object *object)
+{
+    return object->live;
+}
 /* A lease for writing it begins or ends: its link in the object's list. */
 void gb_object_begin_writer(struct gb_object *object, struct gb_link *of_writing);
 void gb_object_end_writer(struct gb_registry *registry, struct gb_object *object,

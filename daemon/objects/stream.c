@@ -97,11 +97,11 @@ unsigned gb_stream_readers(const struct gb_stream *stream)
 /* Until the first writer joins, the stream exists for its readers alone. */
 static void end_unused(struct gb_object *object)
 {
-    struct gb_stream *stream = object->live.stream;
+    struct gb_stream *stream = object->live->stream;
 
     if (stream->front || stream->torn || gb_stream_readers(stream) > 0)
         return;
-    object->live.stream = NULL;
+    object->live->stream = NULL;
     gb_storage_changed(object->storage);
     gb_stream_free(store_of(object), stream);
 }
@@ -171,7 +171,7 @@ static void begin_writer(struct gb_stream *stream, struct gb_lease *lease, void 
    writes. */
 static int may_open(const struct gb_lease *lease, struct gb_error *error)
 {
-    const struct gb_stream *stream = lease->object->live.stream;
+    const struct gb_stream *stream = lease->object->live->stream;
     const struct gb_user *user = lease->holder->user, *owner = lease->object->owner;
     unsigned others = lease->write ? gb_stream_readers(stream) : 1;
     bool begins = lease->write && !(stream && stream->front);
@@ -199,7 +199,7 @@ static struct gb_part *new_part(struct gb_lease *lease)
 static int take_part(struct gb_lease *lease, unsigned slots, unsigned hold, unsigned lag,
                      struct gb_error *error)
 {
-    struct gb_stream *stream = lease->object->live.stream;
+    struct gb_stream *stream = lease->object->live->stream;
     struct gb_stream_page page;
     void *front = NULL;
     int r;
@@ -248,7 +248,7 @@ int gb_stream_join(struct gb_lease *lease, unsigned slots, unsigned hold, unsign
 
     if (r < 0)
         return r;
-    if (!object->live.stream && !(object->live.stream = new_stream(object, error)))
+    if (!object->live->stream && !(object->live->stream = new_stream(object, error)))
         return error->code;
     r = take_part(lease, slots, hold, lag, error);
     if (r < 0)
@@ -279,13 +279,14 @@ void gb_stream_write(struct gb_writer *writer, const struct gb_stream *stream)
 
 void gb_stream_write_part(struct gb_writer *writer, const struct gb_lease *lease)
 {
-    const struct gb_stream *stream = lease->object->live.stream;
     const struct gb_part *part = lease->part;
+    const struct gb_stream *stream;
     struct gb_stream_claim claim;
     int held = 0;
 
     if (!part)
         return;
+    stream = lease->object->live->stream;
     if (part->reader < 0) {
         gb_write_format(writer, ",\"stream\":{\"frames\":%" PRIu64 "}", frames_of(stream));
         return;
@@ -329,12 +330,13 @@ static void end_writer(struct gb_stream *stream)
 
 void gb_stream_leave(struct gb_lease *lease)
 {
-    struct gb_stream *stream = lease->object->live.stream;
     struct gb_store *store = store_of(lease->object);
     struct gb_part *part = lease->part;
+    struct gb_stream *stream;
 
     if (!part)
         return;
+    stream = lease->object->live->stream;
     lease->part = NULL;
     if (part->reader < 0)
         stream->writer = NULL;
@@ -380,7 +382,7 @@ int gb_stream_restore(struct gb_object *object, const struct gb_stream_page *ros
 
     if (!stream)
         return GPUBUF_E_NO_MEMORY;
-    object->live.stream = stream;
+    object->live->stream = stream;
     stream->roster_page = *roster;
     stream->front_page = *front;
     stream->charge.user = object->owner;
@@ -396,7 +398,7 @@ int gb_stream_restore(struct gb_object *object, const struct gb_stream_page *ros
 int gb_stream_restore_part(struct gb_lease *lease, const struct gb_live_lease *former, int fd)
 {
     const struct gb_stream_page page = {former->page, fd};
-    struct gb_stream *stream = lease->object->live.stream;
+    struct gb_stream *stream = lease->object->live->stream;
     int reader = (int)former->reader;
 
     if (!former->joined)
@@ -423,7 +425,7 @@ int gb_stream_restore_part(struct gb_lease *lease, const struct gb_live_lease *f
 
 void gb_stream_restored(struct gb_object *object)
 {
-    struct gb_stream *stream = object->live.stream;
+    struct gb_stream *stream = object->live ? object->live->stream : NULL;
     uint64_t active = 0;
 
     if (!stream || stream->torn)

@@ -49,7 +49,7 @@ static void write_title(struct gb_writer *writer, const struct gb_object *object
     if (gb_object_is_live(object))
         GB_WRITE_LITERAL(writer, ",\"live\":true");
     GB_WRITE_LITERAL(writer, ",\"device\":\"");
-    gb_write_text(writer, object->storage->device->id);
+    gb_write_text(writer, object->storage->key.device->id);
     gb_write_char(writer, '"');
     if (object->cluster)
         GB_WRITE_LITERAL(writer, CLUSTER);
@@ -165,7 +165,7 @@ void gb_object_set_text(struct gb_object *object, char *text, size_t length, siz
     object->storage->text += length - object->text_length;
     free(object->text);
     object->text = text;
-    object->text_length = length;
+    object->text_length = (uint32_t)length;
     object->text_ends.note = (uint32_t)note;
     object->text_ends.brief = (uint32_t)brief;
     bool cluster = brief > scope && memcmp(text + brief - scope, CLUSTER, scope) == 0;
@@ -312,10 +312,17 @@ void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *o
     gb_write_char(writer, '}');
 }
 
+static void write_live(struct gb_writer *writer, const struct gb_live *live)
+{
+    gb_write_format(writer, ",\"generation\":%" PRIu64 ",\"writers\":%" PRIu64, live->generation,
+                    live->writers);
+    gb_stream_write(writer, live->stream);
+}
+
 void gb_object_write(struct gb_writer *writer, const struct gb_object *object, unsigned parts,
                      uint64_t now_ms)
 {
-    const struct gb_traits traits = {.share = object->storage->share,
+    const struct gb_traits traits = {.share = object->storage->key.share,
                                      .bytes = object->bytes,
                                      .mode = object->mode,
                                      .uid = object->owner->uid,
@@ -340,18 +347,16 @@ void gb_object_write(struct gb_writer *writer, const struct gb_object *object, u
     gb_write_text(writer, gb_object_prospect(object));
     GB_WRITE_UINT(writer, "\",\"leases\":", gb_object_lease_count(object));
     if (object->idle_count)
-        gb_write_format(writer, ",\"cached\":%" PRIu64, object->idle_count);
+        gb_write_format(writer, ",\"cached\":%" PRIu32, object->idle_count);
     if (object->parked_count)
-        gb_write_format(writer, ",\"parked\":%" PRIu64, object->parked_count);
+        gb_write_format(writer, ",\"parked\":%" PRIu32, object->parked_count);
     gb_write_text(writer, object->pinned ? ",\"pinned\":true" : ",\"pinned\":false");
     if (object->version && !object->current)
         gb_write_text(writer, object->named ? ",\"older\":true" : ",\"gone\":true");
     GB_WRITE_LITERAL(writer, ",\"ttl_ms\":");
     gb_write_int(writer, object->ttl_ms);
     if (gb_object_is_live(object))
-        gb_write_format(writer, ",\"generation\":%" PRIu64 ",\"writers\":%" PRIu64,
-                        object->live.generation, object->live.writers);
-    gb_stream_write(writer, object->live.stream);
+        write_live(writer, object->live);
     if (gb_storage_is_final(object->storage))
         GB_WRITE_LITERAL(writer, ",\"final\":true");
     if (object->storage->key.own)
@@ -375,9 +380,9 @@ void gb_placements_write(struct gb_writer *writer, const struct gb_object *objec
         gb_write_text(writer, i > 0 ? ",[" : "[");
         gb_write_uint(writer, storage->placements[i].segment->id);
         gb_write_char(writer, ',');
-        gb_write_uint(writer, storage->placements[i].offset);
+        gb_write_uint(writer, gb_placement_offset(&storage->placements[i]));
         gb_write_char(writer, ',');
-        gb_write_uint(writer, storage->placements[i].bytes);
+        gb_write_uint(writer, gb_placement_bytes(&storage->placements[i]));
         gb_write_char(writer, ']');
     }
     gb_write_char(writer, ']');
@@ -399,14 +404,16 @@ static void relocate_buffer(struct gb_buffer *buffer, const struct relocation *r
 
     if (!relocation->leaves) {
         buffer->segment = storage->placements[0].segment->id;
-        buffer->offset += storage->placements[0].offset;
+        buffer->offset += gb_placement_offset(&storage->placements[0]);
         return;
     }
     for (unsigned i = 0; i < storage->placement_count; i++) {
         const struct gb_placement *placement = &storage->placements[i];
 
-        if (placement->segment->id == buffer->segment && buffer->offset >= placement->offset) {
-            buffer->offset = before + buffer->offset - placement->offset;
+        uint64_t offset = gb_placement_offset(placement);
+
+        if (placement->segment->id == buffer->segment && buffer->offset >= offset) {
+            buffer->offset = before + buffer->offset - offset;
             buffer->segment = 0;
             return;
         }

@@ -164,7 +164,7 @@ static void drop_held(struct gb_wait *wait)
 
     for (size_t i = 0; i < wait->held_count; i++) {
         gb_recent_drop(&wait->held[i]->recent);
-        gb_device_changed(wait->held[i]->device);
+        gb_device_changed(wait->held[i]->key.device);
         gb_storage_unref(store, wait->held[i]);
     }
     free(wait->held);

@@ -169,8 +169,8 @@ static void count_leaving(const struct gb_store *store, const struct gb_storage 
             place = gb_range_leave(placement->range, store->forecasts);
         else if (prospect->spare && segment->kind == GB_SEGMENT_OWN)
             place = segment->bytes;
-        segment->tally =
-            (segment->forecast != store->forecasts ? 0 : segment->tally) + placement->bytes;
+        segment->tally = (segment->forecast != store->forecasts ? 0 : segment->tally) +
+                         gb_placement_bytes(placement);
         segment->forecast = store->forecasts;
         prospect->fits |= own && place >= prospect->bytes;
         if (!is_emptied(segment, store->forecasts))
@@ -245,7 +245,8 @@ static bool is_later(const struct gb_storage *storage, const struct gb_storage *
     if (storage->resident != wanting->resident)
         return false;
     if (storage->resident)
-        return storage->device == wanting->device && storage->recent.used > wanting->recent.used;
+        return storage->key.device == wanting->key.device &&
+               storage->recent.used > wanting->recent.used;
     return copy && first && copy->recent.used > first->recent.used;
 }
 
@@ -280,7 +281,8 @@ static bool is_needless(const struct gb_copy *copy, const struct gb_storage *wan
     if (!storage->resident && !wanting->resident)
         return copy->tier->kind == GB_TIER_HOST;
     if (demand)
-        return !storage->resident || !wanting->resident || storage->device != wanting->device;
+        return !storage->resident || !wanting->resident ||
+               storage->key.device != wanting->key.device;
     return !storage->resident && copy->tier->kind == GB_TIER_HOST;
 }
 
@@ -378,7 +380,7 @@ static int copy_out(struct gb_spill *spill, struct gb_storage *storage, struct g
     if (!demand && stuck_ms > 0 && gb_now_ms() - stuck_ms < GB_FAILING_MS)
         return GB_STAYS;
     for (enum gb_tier_kind kind = 0; r == GB_STAYS && kind < GB_TIERS; kind++)
-        if (gb_spill_has(spill, storage->device, kind))
+        if (gb_spill_has(spill, storage->key.device, kind))
             r = copy_to(spill, storage, NULL, kind, demand, leave);
     return r;
 }
@@ -435,13 +437,13 @@ static struct gb_recent *next_to_leave(const struct gb_demand *demand, uint64_t 
    since a holder says so or does not answer, is taken off the list, and another one leaves. */
 static int recall(struct gb_spill *spill, struct gb_storage *storage, uint64_t bytes)
 {
-    const struct gb_recency *recency = &storage->device->recency;
+    const struct gb_recency *recency = &storage->key.device->recency;
     uint64_t now = gb_now_ms(), coming = 0;
     unsigned looked = 0, recalled = 0;
     bool waits = gb_storage_recall(spill->registry, storage, now, &recalled);
 
-    if (bytes < storage->device->capacity / RECALL_PART)
-        bytes = storage->device->capacity / RECALL_PART;
+    if (bytes < storage->key.device->capacity / RECALL_PART)
+        bytes = storage->key.device->capacity / RECALL_PART;
     GB_LIST_EACH(storage->recent.clean ? &recency->clean : &recency->dirty, struct gb_storage,
                  other, recent.link) {
         if (coming >= bytes || ++looked > RECALL_AHEAD)
@@ -457,7 +459,7 @@ static int fail_stuck(const struct gb_storage *storage, struct gb_error *error)
 {
     const struct gb_error *why = &storage->failure->error;
 
-    gb_fail(error, GPUBUF_E_DEVICE, "no room can be made on %s: %.400s", storage->device->id,
+    gb_fail(error, GPUBUF_E_DEVICE, "no room can be made on %s: %.400s", storage->key.device->id,
             why->message);
     error->cuda = why->cuda;
     return GPUBUF_E_DEVICE;
@@ -569,7 +571,7 @@ static int check_movable(const struct gb_storage *storage, struct gb_error *erro
 
     if (gb_storage_can_spill(storage))
         return 0;
-    if (storage->adopted && storage->share == GB_SHARE_IPC)
+    if (storage->adopted && storage->key.share == GB_SHARE_IPC)
         why = "the memory is its producer's, and stays where it is";
     else if (storage->size == 0)
         why = "the object has no bytes";

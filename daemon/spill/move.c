@@ -56,9 +56,9 @@ static int64_t copy_piece(struct pieces *pieces, enum gb_direction direction, vo
     rest = piece_bytes(storage, pieces->at) - pieces->done;
     if (bytes > rest)
         bytes = rest;
-    r = storage->device->ops->copy(storage->device, direction, &placement->segment->memory,
-                                   placement->segment->bytes, placement->offset + pieces->done, own,
-                                   bytes, error);
+    r = storage->key.device->ops->copy(
+        storage->key.device, direction, &placement->segment->memory, placement->segment->bytes,
+        gb_placement_offset(placement) + pieces->done, own, bytes, error);
     if (r < 0)
         return r;
     pieces->done += bytes;
@@ -98,7 +98,7 @@ static int check_stop(struct gb_move *move, struct gb_error *error)
 
 static int copy_host(struct gb_move *move, enum gb_direction direction, const struct gb_copy *copy)
 {
-    struct gb_device *device = move->storage->device;
+    struct gb_device *device = move->storage->key.device;
     struct gb_pinned *pinned = copy->tier->pinned;
     uint64_t offset = gb_copy_offset(copy), end = offset + copy->bytes;
     struct pieces pieces = {.storage = move->storage};
@@ -163,7 +163,7 @@ static uint64_t chunk_of(uint64_t rest)
 
 static int write_file(struct gb_move *move, struct gb_spill_file *file, char *memory)
 {
-    struct gb_device *device = move->storage->device;
+    struct gb_device *device = move->storage->key.device;
     struct pieces pieces = {.storage = move->storage};
     uint64_t rest = move->storage->size, bytes = chunk_of(rest);
     int r = copy_pieces(&pieces, GB_OUT, memory, bytes, &move->error), finished;
@@ -190,7 +190,7 @@ static int write_file(struct gb_move *move, struct gb_spill_file *file, char *me
 
 static int read_file(struct gb_move *move, struct gb_spill_file *file, char *memory)
 {
-    struct gb_device *device = move->storage->device;
+    struct gb_device *device = move->storage->key.device;
     struct pieces pieces = {.storage = move->storage};
     uint64_t rest = move->storage->size;
     int r = 0, finished;
@@ -215,7 +215,7 @@ static int read_file(struct gb_move *move, struct gb_spill_file *file, char *mem
 static int copy_from_file(struct gb_move *move)
 {
     const struct gb_copy *copy = move->from;
-    char *memory = stage(move->storage->device, GB_IN, &move->error);
+    char *memory = stage(move->storage->key.device, GB_IN, &move->error);
     struct gb_spill_file *file;
     int r;
 
@@ -258,7 +258,7 @@ static int copy_to_file(struct gb_move *move)
     struct gb_spill_file *file;
     int r;
 
-    if (!move->from && !(memory = stage(move->storage->device, GB_OUT, &move->error)))
+    if (!move->from && !(memory = stage(move->storage->key.device, GB_OUT, &move->error)))
         return GPUBUF_E_NO_MEMORY;
     r = of_tier(
         move, gb_spill_file_create(copy->tier->dir, copy->file, copy->owner, &file, &move->error));

@@ -63,7 +63,7 @@ static void notify(struct gb_spill *spill, struct gb_storage *storage, enum gb_e
 
 bool gb_spill_vacate(struct gb_spill *spill, struct gb_storage *storage)
 {
-    struct gb_device *device = storage->device;
+    struct gb_device *device = storage->key.device;
 
     GB_FAILPOINT(VACATE_BEGIN);
     if (gb_storage_relocate(storage, true, NULL) < 0)
@@ -135,7 +135,7 @@ static void note_failure(const struct gb_move *move)
     struct gb_spill *spill = move->owner;
 
     if (gb_device_cuda_lost(move->error.cuda))
-        move->storage->device->lost = true;
+        move->storage->key.device->lost = true;
     keep_failure(move->storage, &move->error, move->to && !move->from && !move->tier_failed);
     if (!move->tier_failed || atomic_load(move->stop))
         return;
@@ -193,7 +193,7 @@ static void on_copied_out(struct gb_job *job)
     bool copied, leaves;
 
     storage->out = NULL;
-    storage->device->leaving -= move->bytes;
+    storage->key.device->leaving -= move->bytes;
     copied = take_copy(move);
     GB_FAILPOINT(OUT_TAKEN);
     leaves = copied && move->leave && storage->resident && storage->recent.holds == 0 &&
@@ -240,8 +240,8 @@ int gb_spill_copy(struct gb_spill *spill, struct gb_storage *storage, struct gb_
         return 0;
     }
     move->bytes = storage->bytes;
-    storage->device->leaving += move->bytes;
-    gb_mover_submit(storage->device->lanes[GB_OUT], &move->job);
+    storage->key.device->leaving += move->bytes;
+    gb_mover_submit(storage->key.device->lanes[GB_OUT], &move->job);
     return 0;
 }
 
@@ -269,8 +269,8 @@ static void count_restore(struct gb_move *move)
     tier->read_bytes += move->from->bytes;
     tier->read_us += move->microseconds;
     GB_PROBE4(move, "restore", gb_tier_name(tier->kind), move->from->bytes, move->microseconds);
-    move->storage->device->so_far.restores++;
-    move->storage->device->so_far.restores_bytes += move->storage->size;
+    move->storage->key.device->so_far.restores++;
+    move->storage->key.device->so_far.restores_bytes += move->storage->size;
 }
 
 /* The storage could not be brought back. If the tier failed the copy is freed, as damaged; with the
@@ -334,6 +334,6 @@ int gb_spill_restore(struct gb_spill *spill, struct gb_storage *storage, struct 
     if (!move)
         return gb_fail_memory(error);
     storage->in = move;
-    gb_mover_submit(storage->device->lanes[GB_IN], &move->job);
+    gb_mover_submit(storage->key.device->lanes[GB_IN], &move->job);
     return 0;
 }

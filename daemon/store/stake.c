@@ -66,10 +66,11 @@ static void list(struct gb_storage *storage)
         if (storage->named > 0 || stake->leases == 0) {
             gb_list_remove(&stake->of_user);
         } else if (!gb_list_linked(&stake->of_user)) {
-            gb_list_append(&stake->user->nameless_stakes[storage->device->index], &stake->of_user);
-            gb_device_changed(storage->device); /* requests that wait may ask for it */
+            gb_list_append(&stake->user->nameless_stakes[storage->key.device->index],
+                           &stake->of_user);
+            gb_device_changed(storage->key.device); /* requests that wait may ask for it */
         }
-        gb_user_note_excess(stake->user, storage->device);
+        gb_user_note_excess(stake->user, storage->key.device);
     }
 }
 
@@ -77,7 +78,7 @@ static void list(struct gb_storage *storage)
 static void count(struct gb_storage *storage, bool entered)
 {
     bool makers = counts_for(storage, &storage->maker);
-    unsigned i = storage->device->index;
+    unsigned i = storage->key.device->index;
 
     GB_LIST_EACH(&storage->stakes, struct gb_stake, stake, of_storage) {
         if (!counts_for(storage, stake))
@@ -89,7 +90,8 @@ static void count(struct gb_storage *storage, bool entered)
             add(&stake->user->held[i], storage->bytes, entered);
     }
     for (unsigned j = 0; !makers && j < storage->placement_count; j++)
-        add(&storage->placements[j].segment->user->held[i], storage->placements[j].bytes, !entered);
+        add(&storage->placements[j].segment->user->held[i],
+            gb_placement_bytes(&storage->placements[j]), !entered);
     if (entered)
         list(storage);
 }
@@ -103,7 +105,7 @@ void gb_stake_init(struct gb_storage *storage, struct gb_user *maker)
 void gb_stake_end(struct gb_storage *storage)
 {
     count(storage, false);
-    gb_user_note_excess(storage->maker.user, storage->device);
+    gb_user_note_excess(storage->maker.user, storage->key.device);
     gb_list_remove(&storage->maker.of_storage);
     assert(gb_list_empty(&storage->stakes));
     gb_user_unref(storage->maker.user);
@@ -133,7 +135,7 @@ int gb_stake_may_name(const struct gb_storage *storage, const struct gb_user *us
 
     if (stake && counts_for(storage, stake))
         return 0;
-    return gb_user_may_have(user, GB_QUOTA_BYTES, storage->device, storage->charged, error);
+    return gb_user_may_have(user, GB_QUOTA_BYTES, storage->key.device, storage->charged, error);
 }
 
 int gb_stake_name(struct gb_storage *storage, struct gb_user *user)

@@ -26,8 +26,8 @@ struct gb_stake {
     struct gb_link of_user; /* while the user holds the storage open and it has no name */
     struct gb_storage *storage;
     struct gb_user *user; /* with a reference */
-    uint64_t names;       /* of the user's objects: those that have a name or are being written */
-    uint64_t leases;      /* of the user's sessions */
+    uint32_t names;       /* of the user's objects: those that have a name or are being written */
+    uint32_t leases;      /* of the user's sessions */
     struct gb_link lease_list;
 };
 

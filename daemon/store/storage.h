@@ -54,8 +54,18 @@ static inline uint64_t gb_content_next(uint64_t bytes)
 struct gb_placement {
     struct gb_segment *segment;
     struct gb_range *range; /* NULL: the whole segment */
-    uint64_t offset, bytes;
 };
+
+static inline uint64_t gb_placement_offset(const struct gb_placement *placement)
+{
+    return placement->range ? gb_range_offset(placement->range) : 0;
+}
+
+/* The bytes that it takes of its device. */
+static inline uint64_t gb_placement_bytes(const struct gb_placement *placement)
+{
+    return placement->range ? gb_range_bytes(placement->range) : placement->segment->charged;
+}
 
 struct gb_move;
 
@@ -68,30 +78,27 @@ struct gb_storage {
     struct gb_store *store;
     struct gb_link of_state; /* while the journal has the storage */
     uint64_t number;         /* its number in the journal; 0: the journal does not have it */
-    uint64_t references;     /* of objects, and of work on it */
     struct gb_recent recent;
     struct gb_link objects; /* of the registry's */
     uint64_t text;          /* bytes of the texts of these objects */
-    uint64_t leases, pins;  /* of all its objects; leases in use; pins: `keep` too */
     struct gb_link idles;   /* leases not in use, which must be recalled before it leaves */
-    uint64_t needs;         /* named objects that must not be dropped, and parked leases */
+    uint32_t references;    /* of objects, and of work on it */
+    uint32_t leases, pins;  /* of all its objects; leases in use; pins: `keep` too */
+    uint32_t needs;         /* named objects that must not be dropped, and parked leases */
     struct gb_domain_key key;
     struct gb_stake maker;  /* of the user that its segments are made for */
     struct gb_link stakes;  /* of all users who have objects of it, or leases: stake.h */
-    uint64_t named, opened; /* of all stakes: objects that have a name or are written; leases */
+    uint32_t named, opened; /* of all stakes: objects that have a name or are written; leases */
     uint64_t charged;       /* bytes that it counts for, wherever it is: those asked for, rounded */
     uint64_t used_ms;       /* when it was last opened or released */
-    struct gb_device *device; /* the key's */
-    enum gb_share share;
-    bool adopted;
-    bool resident;
-    uint64_t size;   /* bytes of content, which a copy has */
-    uint64_t bytes;  /* that it occupies on its device; 0 while it is not resident */
+    uint64_t size;          /* bytes of content, which a copy has */
+    uint64_t bytes;         /* that it occupies on its device; 0 while it is not resident */
     uint64_t *tally; /* counts `bytes` until nothing holds the storage; not ours; NULL: none */
     struct gb_copy *copies[GB_TIERS];
     struct gb_move *out, *in; /* moves to a tier below, and back, that are under way; or NULL */
     struct gb_move_failure *failure; /* of the last move: spill.h; owned; NULL: none */
-    unsigned placement_count, placement_room;
+    bool adopted, resident;
+    uint16_t placement_count, placement_room;
     struct gb_placement placements[]; /* one, none (no bytes), or one for each registered handle */
 };
 

@@ -319,11 +319,9 @@ struct gb_storage *gb_storage_new(struct gb_store *store, const struct gb_domain
     storage->store = store;
     storage->references = 1;
     storage->key = *key;
-    storage->device = key->device;
-    storage->share = key->share;
     gb_stake_init(storage, user);
     storage->resident = true;
-    storage->placement_room = room;
+    storage->placement_room = (uint16_t)room;
     return storage;
 }
 
@@ -337,7 +335,7 @@ static void placement_free(struct gb_store *store, struct gb_placement *placemen
 {
     struct gb_segment *segment = placement->segment;
 
-    segment->device->used -= placement->bytes;
+    segment->device->used -= gb_placement_bytes(placement);
     gb_device_changed(segment->device);
     if (placement->range)
         gb_range_free(segment->domain->arena, placement->range);
@@ -347,8 +345,8 @@ static void placement_free(struct gb_store *store, struct gb_placement *placemen
 
 void gb_storage_count_away(const struct gb_storage *storage, int sign)
 {
-    storage->device->spilled += sign > 0 ? 1 : -UINT64_C(1);
-    storage->device->spilled_bytes += sign > 0 ? storage->size : -storage->size;
+    storage->key.device->spilled += sign > 0 ? 1 : -UINT64_C(1);
+    storage->key.device->spilled_bytes += sign > 0 ? storage->size : -storage->size;
 }
 
 void gb_storage_untally(struct gb_storage *storage)
@@ -383,10 +381,8 @@ void gb_storage_place_in(struct gb_storage *storage, struct gb_segment *segment,
 
     placement->segment = segment;
     placement->range = range;
-    placement->offset = range ? gb_range_offset(range) : 0;
-    placement->bytes = range ? gb_range_bytes(range) : segment->charged;
-    storage->bytes += placement->bytes;
-    segment->device->used += placement->bytes;
+    storage->bytes += gb_placement_bytes(placement);
+    segment->device->used += gb_placement_bytes(placement);
     if (segment->empty)
         segment_taken(segment);
 }
@@ -631,7 +627,7 @@ static int place_content(struct gb_placing *placing)
 
 void gb_storage_count_holds(const struct gb_storage *storage, int sign)
 {
-    struct gb_device *device = storage->device;
+    struct gb_device *device = storage->key.device;
     uint64_t bytes = sign > 0 ? storage->bytes : -storage->bytes;
 
     if (storage->leases > 0)
@@ -684,8 +680,8 @@ static int place_adopted(struct gb_placing *placing, const struct gb_adoption *a
     }
     if (!storage)
         return gb_fail_memory(placing->error);
-    storage->share = memories[0].kind == GB_HANDLE_CUDA_IPC ? GB_SHARE_IPC : GB_SHARE_FD;
-    storage->key.share = storage->share;
+    storage->key.share = memories[0].kind == GB_HANDLE_CUDA_IPC ? GB_SHARE_IPC : GB_SHARE_FD;
+    storage->key.share = storage->key.share;
     gb_stake_bytes(storage, storage->bytes);
     placing->storage = storage;
     return 0;
@@ -812,12 +808,12 @@ int gb_store_place(struct gb_placing *placing)
 
 bool gb_storage_is_final(const struct gb_storage *storage)
 {
-    bool final = storage->adopted && storage->device->ops->is_final;
+    bool final = storage->adopted && storage->key.device->ops->is_final;
 
     for (unsigned i = 0; final && i < storage->placement_count; i++) {
         struct gb_memory *memory = &storage->placements[i].segment->memory;
 
-        final = memory->final || (storage->key.final && storage->device->ops->is_final(memory));
+        final = memory->final || (storage->key.final && storage->key.device->ops->is_final(memory));
     }
     return final;
 }

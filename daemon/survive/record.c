@@ -77,14 +77,14 @@ static void put_lease(struct gb_writer *writer, const struct gb_lease *lease)
 static void put_live(struct gb_writer *writer, const struct gb_object *object)
 {
     static const struct gb_stream none = {0};
-    const struct gb_stream *stream = object->live.stream ? object->live.stream : &none;
+    const struct gb_stream *stream = object->live->stream ? object->live->stream : &none;
 
-    put_u64(writer, object->live.generation);
+    put_u64(writer, object->live->generation);
     put_u64(writer, stream->roster_page.id);
     put_u64(writer, stream->front_page.id);
     put_u8(writer, stream->torn);
-    put_u64(writer, object->live.writers + gb_stream_readers(stream));
-    GB_LIST_EACH(&object->live.writing, const struct gb_lease, lease, of_writing)
+    put_u64(writer, object->live->writers + gb_stream_readers(stream));
+    GB_LIST_EACH(&object->live->writing, const struct gb_lease, lease, of_writing)
         put_lease(writer, lease);
     for (unsigned i = 0; i < GB_STREAM_READERS; i++)
         if (stream->readers[i])
@@ -120,14 +120,14 @@ static void put_object(struct gb_writer *writer, const struct gb_object *object,
 
 static void put_places(struct gb_writer *writer, const struct gb_storage *storage)
 {
-    bool ours = storage->resident && storage->share == GB_SHARE_FD;
+    bool ours = storage->resident && storage->key.share == GB_SHARE_FD;
     unsigned placements = ours ? storage->placement_count : 0;
 
     put_u8(writer, placements);
     for (unsigned i = 0; i < placements; i++) {
         put_u64(writer, storage->placements[i].segment->id);
-        put_u64(writer, storage->placements[i].offset);
-        put_u64(writer, storage->placements[i].bytes);
+        put_u64(writer, gb_placement_offset(&storage->placements[i]));
+        put_u64(writer, gb_placement_bytes(&storage->placements[i]));
     }
     for (int i = 0; i < GB_TIERS; i++) {
         bool whole = storage->copies[i] && storage->copies[i]->whole;
@@ -144,7 +144,7 @@ static uint64_t count_durable(const struct gb_storage *storage)
 {
     uint64_t count = 0;
 
-    if (storage->share == GB_SHARE_IPC && storage->resident)
+    if (storage->key.share == GB_SHARE_IPC && storage->resident)
         return 0;
     GB_LIST_EACH(&storage->objects, struct gb_object, object, of_storage)
         count += is_durable(object);
@@ -165,7 +165,7 @@ static bool is_written(const struct gb_storage *storage)
 {
     const struct gb_link *first = storage->objects.next;
 
-    return !gb_list_empty(&storage->objects) && storage->share == GB_SHARE_FD &&
+    return !gb_list_empty(&storage->objects) && storage->key.share == GB_SHARE_FD &&
            GB_CONTAINER(first, struct gb_object, of_storage)->version == 0 &&
            storage->placement_count > 0 && storage->placements[0].range;
 }
@@ -181,7 +181,7 @@ uint32_t gb_record_storage(struct gb_writer *writer, const struct gb_storage *st
     uint64_t durable = count_durable(storage);
 
     put_u64(writer, storage->maker.user->uid);
-    put_key(writer, storage->device, &storage->key);
+    put_key(writer, storage->key.device, &storage->key);
     put_u8(writer, storage->adopted + 2u * storage->key.own);
     put_u8(writer, storage->resident);
     put_u64(writer, storage->charged);

@@ -487,7 +487,8 @@ static struct gb_object *make_object(struct restoring *restoring,
     if (text)
         gb_object_set_text(object, text, replayed->text_length, replayed->brief_length);
     object->first = (struct gb_first){replayed->first_segment, replayed->first_offset};
-    object->live.generation = replayed->generation;
+    if (object->live)
+        object->live->generation = replayed->generation;
     if (text && gb_state_keep_object(restoring->state, object, restoring->now_ms) == 0)
         return object;
     gb_object_discard(registry, object);
@@ -529,7 +530,7 @@ static int restore_leases(struct restoring *restoring, const struct gb_replayed_
         r = gb_orphan_writer_restore(restoring->state->registry, &former, object, restoring->now_ms,
                                      &lease);
         /* Pages of a torn stream stay with those that nobody takes, which the manager forgets. */
-        if (lease && !(object->live.stream && object->live.stream->torn))
+        if (lease && !(object->live->stream && object->live->stream->torn))
             r = gb_stream_restore_part(lease, &former, acquire_page(restoring, former.page).fd);
     }
     return r;
@@ -732,9 +733,12 @@ static int compare_objects(const void *a, const void *b)
 static bool is_live_as_recorded(const struct gb_replayed_object *recorded,
                                 const struct gb_object *object)
 {
-    const struct gb_stream *stream = object->live.stream;
+    const struct gb_live *live = object->live;
+    const struct gb_stream *stream = live ? live->stream : NULL;
 
-    return recorded->lease_count == object->live.writers + gb_stream_readers(stream) &&
+    if (!live)
+        return true;
+    return recorded->lease_count == live->writers + gb_stream_readers(stream) &&
            recorded->torn == (stream && stream->torn) &&
            (recorded->roster != 0) == (stream != NULL);
 }

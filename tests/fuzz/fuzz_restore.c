@@ -193,7 +193,8 @@ static void check_good(const struct gb_server *server)
         if (storage->number != GOOD)
             continue;
         DEMAND(object->version == (strcmp(object->name, "good") == 0 ? 71 : 72));
-        DEMAND(storage->placements[0].segment->id == GOOD && storage->placements[0].offset == 256);
+        DEMAND(storage->placements[0].segment->id == GOOD &&
+               gb_placement_offset(&storage->placements[0]) == 256);
         found++;
     }
     DEMAND(found == 2);
@@ -292,14 +293,15 @@ static void describe_object(FILE *text, const struct gb_object *object)
             storage->adopted, storage->resident, storage->charged, storage->size);
     for (unsigned i = 0; i < storage->placement_count; i++)
         fprintf(text, " %" PRIu64 "+%" PRIu64 "+%" PRIu64, storage->placements[i].segment->id,
-                storage->placements[i].offset, storage->placements[i].bytes);
+                gb_placement_offset(&storage->placements[i]),
+                gb_placement_bytes(&storage->placements[i]));
     for (int i = 0; i < GB_TIERS; i++)
         if (storage->copies[i])
             fprintf(text, " tier %d+%" PRIu64, i, gb_copy_where(storage->copies[i]));
-    if (object->live.stream)
+    if (object->live && object->live->stream)
         fprintf(text, " stream of %" PRIu64 " and %" PRIu64 "%s",
-                object->live.stream->roster_page.id, object->live.stream->front_page.id,
-                object->live.stream->torn ? ", torn" : "");
+                object->live->stream->roster_page.id, object->live->stream->front_page.id,
+                object->live->stream->torn ? ", torn" : "");
     fputc('\n', text);
 }
 

@@ -45,7 +45,8 @@ static bool content_has_last(const struct gb_storage *storage)
 
 static off_t content_last(const struct gb_storage *storage)
 {
-    return (off_t)(storage->placements[0].offset + storage->size - content_length(storage));
+    return (off_t)(gb_placement_offset(&storage->placements[0]) + storage->size -
+                   content_length(storage));
 }
 
 /* Whether the storage has bytes that can be looked at; *fd becomes the memory that has them. */
@@ -68,7 +69,8 @@ static void content_write(const struct gb_storage *storage)
     fd = storage->placements[0].segment->memory.write_fd;
     memset(&sample, (int)(1 + content_written++ % 255), sizeof(sample));
     DEMAND(pwrite(fd, sample.first, content_length(storage),
-                  (off_t)storage->placements[0].offset) == (ssize_t)content_length(storage));
+                  (off_t)gb_placement_offset(&storage->placements[0])) ==
+           (ssize_t)content_length(storage));
     if (content_has_last(storage))
         DEMAND(pwrite(fd, sample.last, content_length(storage), content_last(storage)) ==
                (ssize_t)content_length(storage));
@@ -78,7 +80,7 @@ static void content_read(const struct gb_storage *storage, int fd, struct sample
 {
     memset(sample, 0, sizeof(*sample));
     DEMAND(pread(fd, sample->first, content_length(storage),
-                 (off_t)storage->placements[0].offset) >= 0);
+                 (off_t)gb_placement_offset(&storage->placements[0])) >= 0);
     if (content_has_last(storage))
         DEMAND(pread(fd, sample->last, content_length(storage), content_last(storage)) >= 0);
 }

@@ -389,9 +389,9 @@ static inline void count_storage(struct inside_count *count, const struct gb_sto
     if (storage->recent.in && storage->recent.holds == 0) {
         DEMAND(storage->recent.bytes == storage->bytes);
         DEMAND(storage->recent.needed == (storage->needs > 0));
-        *(storage->recent.in == &storage->device->stay ? &count->stays : &count->evictable) +=
+        *(storage->recent.in == &storage->key.device->stay ? &count->stays : &count->evictable) +=
             storage->bytes;
-        if (storage->recent.in != &storage->device->stay)
+        if (storage->recent.in != &storage->key.device->stay)
             count->clean += storage->recent.clean ? storage->bytes : 0;
     }
     if (!storage->resident && storage->placement_count == 0) {

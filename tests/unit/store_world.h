@@ -135,16 +135,17 @@ static inline void check(void)
 
         for (unsigned j = 0; j < storage->placement_count; j++) {
             const struct gb_placement *one = &storage->placements[j];
+            uint64_t from = gb_placement_offset(one), end = from + gb_placement_bytes(one);
 
             assert_false(one->segment->empty || one->segment->retiring);
-            assert_true(one->offset + one->bytes <= one->segment->bytes);
-            assert_int_equal(one->offset % GB_ARENA_GRANULE, 0);
+            assert_true(end <= one->segment->bytes);
+            assert_int_equal(from % GB_ARENA_GRANULE, 0);
             for (unsigned k = 0; k < placements; k++) /* no two placements overlap */
                 assert_true(all[k].segment != one->segment ||
-                            all[k].offset + all[k].bytes <= one->offset ||
-                            one->offset + one->bytes <= all[k].offset);
+                            gb_placement_offset(&all[k]) + gb_placement_bytes(&all[k]) <= from ||
+                            end <= gb_placement_offset(&all[k]));
             all[placements++] = *one;
-            own += one->bytes;
+            own += end - from;
         }
         assert_int_equal(storage->bytes, own);
         charged += storage->charged;

@@ -396,7 +396,7 @@ static bool come_back(unsigned n, unsigned count)
     settle();
     peer_close(&peers[1]);
     settle();
-    claim = GB_LIST_FIRST(&gb_registry_find(&inside.server.registry, "p", 1)->live.writing,
+    claim = GB_LIST_FIRST(&gb_registry_find(&inside.server.registry, "p", 1)->live->writing,
                           struct gb_lease, of_writing);
     peer_send(&peers[0], COME_BACK);
     failing.calls = 0;
@@ -412,7 +412,7 @@ static bool come_back(unsigned n, unsigned count)
     if (claim->holder->orphan)
         assert_true(reached && answers(COME_BACK, "\"resumed\":[2]"));
     assert_true(claim->exclusive && !claim->holder->orphan);
-    assert_int_equal(gb_registry_find(&inside.server.registry, "q", 1)->live.writers, 0);
+    assert_int_equal(gb_registry_find(&inside.server.registry, "q", 1)->live->writers, 0);
     inside_check(&inside);
     peer_close(&peers[0]);
     inside_empty(&inside);
@@ -616,7 +616,7 @@ static bool has_all(const struct gb_server *server)
             return false;
     }
     return objects[0]->storage->copies[GB_TIER_DISK] && objects[1]->storage->resident &&
-           objects[2]->live.writers == 1 && server->registry.writers.count == 1;
+           objects[2]->live->writers == 1 && server->registry.writers.count == 1;
 }
 
 /* Starts with that journal while the n-th allocation fails. */

@@ -883,7 +883,7 @@ TEST_WITH(test_recall_in_parts, NULL, tear_down)
     uint64_t changes;
 
     storage = begin_with_n(&peer)->storage;
-    device = storage->device;
+    device = storage->key.device;
     registry->recall_ms = 100;
     aliases_of_n(&peer, MANY - 1);
     GB_LIST_EACH(&storage->objects, struct gb_object, object, of_storage) {
