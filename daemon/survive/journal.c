@@ -227,7 +227,7 @@ static uint64_t checksum_of(uint64_t seed, uint64_t at, const struct head *head,
     return XXH3_64bits_withSeed(data, length, hash);
 }
 
-/* A journal being read, mapped as a whole: it has some hundred octets for each object. */
+/* A journal being read. */
 struct reading {
     const unsigned char *bytes;
     uint64_t length, seed;
@@ -317,9 +317,9 @@ int gb_journal_open(struct gb_journal *journal, int fd,
         return r;
     if (fstat(fd, &status) < 0)
         return gb_fail_errno(error, "fstat of the journal");
-    uint64_t length = (uint64_t)status.st_size;
-    void *bytes = mmap(NULL, (size_t)length, PROT_READ, MAP_SHARED, fd, 0);
-    if (bytes == MAP_FAILED)
+    struct gb_journal_map map = {.length = (size_t)status.st_size};
+    map.bytes = mmap(NULL, map.length, PROT_READ, MAP_SHARED, fd, 0);
+    if (map.bytes == MAP_FAILED)
         return gb_fail_errno(error, "mapping the journal");
     struct gb_journal opened = {
         .fd = fd,
@@ -328,14 +328,16 @@ int gb_journal_open(struct gb_journal *journal, int fd,
         .next = {le64toh(header.next[0]), le64toh(header.next[1]), le64toh(header.next[2])},
         .bytes = le64toh(header.end)};
     set_instance(&opened, header.instance);
-    struct reading reading = {bytes, length, opened.seed};
+    struct reading reading = {map.bytes, map.length, opened.seed};
     r = read_records(&reading, &opened.bytes, &opened.last, each, arg, error);
-    (void)munmap(bytes, (size_t)length);
-    if (r < 0)
+    if (r == 0 && (ftruncate(fd, (off_t)opened.bytes) < 0 || write_headers(&opened) < 0))
+        r = gb_fail_errno(error, "cutting off the journal's incomplete end");
+    if (r < 0) {
+        gb_journal_unmap(&map);
         return r;
-    if (ftruncate(fd, (off_t)opened.bytes) < 0 || write_headers(&opened) < 0)
-        return gb_fail_errno(error, "cutting off the journal's incomplete end");
+    }
     opened.base_bytes = opened.bytes;
+    opened.read = map;
     *journal = opened;
     return 0;
 }
@@ -402,8 +404,23 @@ void gb_journal_mark_whole(struct gb_journal *journal)
     journal->base_bytes = journal->bytes;
 }
 
+void gb_journal_spoil(struct gb_journal *journal)
+{
+    static const struct header none[HEADERS];
+
+    (void)!pwrite(journal->fd, none, sizeof(none), 0);
+}
+
+void gb_journal_unmap(struct gb_journal_map *map)
+{
+    if (map->bytes)
+        (void)munmap(map->bytes, map->length);
+    *map = (struct gb_journal_map){0};
+}
+
 void gb_journal_end(struct gb_journal *journal)
 {
+    gb_journal_unmap(&journal->read);
     if (journal->fd >= 0)
         close(journal->fd);
     *journal = GB_JOURNAL_NONE;

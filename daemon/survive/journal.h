@@ -63,6 +63,12 @@ static inline void gb_raise_to(uint64_t *number, uint64_t to)
         *number = to;
 }
 
+/* A mapped file. */
+struct gb_journal_map {
+    void *bytes; /* NULL: none is */
+    size_t length;
+};
+
 struct gb_journal {
     int fd; /* owned; -1: there is none */
     struct gb_journal_subject last;
@@ -72,6 +78,7 @@ struct gb_journal {
     uint64_t base_bytes; /* its size when it was opened, or had just been written anew */
     uint64_t seed;
     char instance[GB_JOURNAL_INSTANCE_BYTES + 1];
+    struct gb_journal_map read; /* what gb_journal_open() has read; may be taken over */
 };
 
 #define GB_JOURNAL_NONE ((struct gb_journal){.fd = -1})
@@ -79,7 +86,7 @@ struct gb_journal {
 struct gb_journal_record {
     uint32_t type; /* lost: 0 if it is not known, since more than one was lost here */
     uint64_t number;
-    const unsigned char *data; /* valid during the call only; NULL: the record was lost */
+    const unsigned char *data; /* in what is mapped; NULL: the record was lost */
     size_t length;
 };
 
@@ -116,6 +123,10 @@ bool gb_journal_is_large(const struct gb_journal *journal);
 /* Its present size is the base of that from now on. */
 void gb_journal_mark_whole(struct gb_journal *journal);
 
+/* Makes it no journal, for a reader that is given it later. It is not cut: it may be mapped. */
+void gb_journal_spoil(struct gb_journal *journal);
+
+void gb_journal_unmap(struct gb_journal_map *map);
 /* Frees and closes. Idempotent. */
 void gb_journal_end(struct gb_journal *journal);
 

@@ -16,13 +16,11 @@
 
 /* The last record of a segment or a storage. */
 struct record {
-    struct gb_hash_link link;
+    struct gb_hash_link link; /* by its number */
     struct gb_link of_all;
-    uint64_t number;
     uint32_t type;
     size_t length;
-    bool lost; /* its content is */
-    unsigned char bytes[];
+    const unsigned char *bytes; /* NULL: they are lost */
 };
 
 /* ---- reading ---- */
@@ -118,6 +116,11 @@ static struct gb_domain_key read_key(struct cursor *cursor, const struct gb_repl
 /* ---- records by number ---- */
 
 /* A number is its own hash: numbers follow each other, and so do the slots that are used. */
+static uint64_t number_of(const struct record *record)
+{
+    return record->link.hash;
+}
+
 static struct record *find(const struct gb_hash_table *table, uint64_t number)
 {
     struct gb_hash_link *link = gb_hash_first(table, number);
@@ -131,28 +134,30 @@ static void drop(struct gb_hash_table *table, struct record *record)
         return;
     gb_hash_remove(table, &record->link);
     gb_list_remove(&record->of_all);
-    free(record);
 }
 
-static int enter(struct gb_hash_table *table, struct gb_link *all,
+static struct record *new_record(struct gb_replay *replay, struct gb_hash_table *table,
+                                 uint64_t number)
+{
+    struct record *record = gb_pool_calloc(&replay->pool, 1, sizeof(*record));
+
+    return record && gb_hash_insert(table, &record->link, number) ? record : NULL;
+}
+
+static int enter(struct gb_replay *replay, struct gb_hash_table *table, struct gb_link *all,
                  const struct gb_journal_record *from, struct gb_error *error)
 {
-    struct record *record;
+    struct record *record = find(table, from->number);
 
-    drop(table, find(table, from->number));
-    record = malloc(sizeof(*record) + from->length);
-    if (!record)
+    if (record)
+        gb_list_remove(&record->of_all);
+    else if (!(record = new_record(replay, table, from->number)))
         return gb_fail_memory(error);
-    *record = (struct record){
-        .number = from->number, .type = from->type, .lost = !from->data, .length = from->length};
-    if (from->data)
-        memcpy(record->bytes, from->data, from->length);
-    if (gb_hash_insert(table, &record->link, from->number)) {
-        gb_list_append(all, &record->of_all);
-        return 0;
-    }
-    free(record);
-    return gb_fail_memory(error);
+    record->type = from->type;
+    record->bytes = from->data;
+    record->length = from->length;
+    gb_list_append(all, &record->of_all);
+    return 0;
 }
 
 /* ---- records that are ignored ---- */
@@ -220,14 +225,15 @@ static int read_record(const struct gb_journal_record *record, void *arg, struct
         pass_number(replay, record);
     switch (record->type) {
     case GB_RECORD_SEGMENT: /* it never changes: an earlier one is as good as one that was lost */
-        return record->data ? enter(&replay->segment_records, &replay->segment_list, record, error)
-                            : 0;
+        return record->data
+                   ? enter(replay, &replay->segment_records, &replay->segment_list, record, error)
+                   : 0;
     case GB_RECORD_SEGMENT_FREED:
         drop(&replay->segment_records, find(&replay->segment_records, record->number));
         return 0;
     case GB_RECORD_STORAGE:
     case GB_RECORD_FLEETING:
-        return enter(&replay->storage_records, &replay->records, record, error);
+        return enter(replay, &replay->storage_records, &replay->records, record, error);
     case GB_RECORD_STORAGE_FREED:
         drop(&replay->storage_records, find(&replay->storage_records, record->number));
         return 0;
@@ -245,7 +251,7 @@ static bool read_segment(struct gb_replay *replay, struct gb_replayed_segment *s
 {
     struct cursor cursor = {record->bytes, record->length, false};
 
-    segment->id = record->number;
+    segment->id = number_of(record);
     segment->bytes = read_integer(&cursor);
     segment->kind = (enum gb_segment_kind)read_number(&cursor, 1, GB_SEGMENT_ADOPTED);
     segment->handle = (enum gb_handle_kind)read_number(&cursor, 1, GB_HANDLE_CUDA_FD);
@@ -477,7 +483,7 @@ static int read_objects(struct gb_replay *replay, struct gb_replayed_storage *st
     if (cursor->failed || (count == 0 && !storage->fleeting) ||
         count > cursor->left / OBJECT_OCTETS)
         return gb_fail(why, GPUBUF_E_INVALID, "it has no objects");
-    storage->objects = calloc(count + 1, sizeof(*storage->objects));
+    storage->objects = gb_pool_calloc(&replay->pool, count, sizeof(*storage->objects));
     if (!storage->objects)
         return GPUBUF_E_NO_MEMORY;
     while (count-- > 0) {
@@ -562,7 +568,8 @@ static int read_places(struct gb_replay *replay, struct gb_replayed_storage *sto
     storage->charged = read_integer(cursor);
     storage->size = read_integer(cursor);
     storage->placement_count = (unsigned)read_number(cursor, 1, GB_LIMIT(fds));
-    storage->placements = calloc(storage->placement_count + 1u, sizeof(*storage->placements));
+    storage->placements =
+        gb_pool_calloc(&replay->pool, storage->placement_count, sizeof(*storage->placements));
     if (!storage->placements)
         return GPUBUF_E_NO_MEMORY;
     storage->lost = !storage->key.device;
@@ -586,7 +593,7 @@ static int read_storage(struct gb_replay *replay, struct gb_replayed_storage *st
     struct cursor cursor = {record->bytes, record->length, false};
     int r;
 
-    storage->number = record->number;
+    storage->number = number_of(record);
     storage->fleeting = record->type == GB_RECORD_FLEETING;
     r = read_places(replay, storage, &cursor, why);
     return r < 0 ? r : read_objects(replay, storage, &cursor, writer, why);
@@ -621,7 +628,7 @@ static int read_storages(struct gb_replay *replay, struct gb_error *error)
         if (r == GPUBUF_E_NO_MEMORY)
             break;
         if (r < 0)
-            give_up(replay, storage, record->lost ? NULL : why.message);
+            give_up(replay, storage, record->bytes ? why.message : NULL);
         storage->disbelieved =
             r < 0 || (storage->object_count == 0 && (!storage->fleeting || storage->amended));
         storage->lost |= storage->disbelieved;
@@ -664,6 +671,8 @@ int gb_replay_read(struct gb_replay *replay, struct gb_journal *journal, int fd,
     *error = (struct gb_error){.code = 0};
     r = gb_journal_open(journal, fd, read_record, replay, error);
     if (r == 0) {
+        replay->read = journal->read;
+        journal->read = (struct gb_journal_map){0};
         read_numbers(replay, &journal->next);
         r = read_segments(replay, error);
     }
@@ -672,21 +681,12 @@ int gb_replay_read(struct gb_replay *replay, struct gb_journal *journal, int fd,
     return r;
 }
 
-static void free_records(struct gb_hash_table *table, struct gb_link *all)
-{
-    GB_LIST_EACH(all, struct record, record, of_all)
-        free(record);
-    gb_hash_end(table);
-}
-
 void gb_replay_end(struct gb_replay *replay)
 {
-    for (size_t i = 0; i < replay->storage_count; i++) {
-        free(replay->storages[i].placements);
-        free(replay->storages[i].objects);
-    }
     free(replay->storages);
     free(replay->segments);
-    free_records(&replay->segment_records, &replay->segment_list);
-    free_records(&replay->storage_records, &replay->records);
+    gb_hash_end(&replay->segment_records);
+    gb_hash_end(&replay->storage_records);
+    gb_pool_end(&replay->pool);
+    gb_journal_unmap(&replay->read);
 }

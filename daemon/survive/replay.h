@@ -79,6 +79,8 @@ struct gb_replay {
     struct gb_notify *notify; /* told that the daemon is at work */
     struct gb_device **devices;
     unsigned device_count;
+    struct gb_journal_map read; /* what the records point into */
+    struct gb_pool pool;        /* of records, and what storages have */
     struct gb_hash_table segment_records, storage_records;
     struct gb_link records; /* of storages, in the order in which they were last written */
     struct gb_link segment_list;

@@ -79,13 +79,13 @@ static void drop_next(struct gb_state *state)
     gb_list_move(&state->written, &state->storages);
 }
 
-/* Empties a journal, which the manager may still have, and has the manager forget it: a successor
+/* Spoils a journal, which the manager may still have, and has the manager forget it: a successor
    must not believe one that lacks records. */
 static void spoil_journal(struct gb_state *state, struct gb_journal *journal)
 {
     if (journal->fd < 0)
         return;
-    (void)!ftruncate(journal->fd, 0);
+    gb_journal_spoil(journal);
     unstore_journal(state, journal);
 }
 
