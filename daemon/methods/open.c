@@ -108,6 +108,7 @@ static int open_one(struct gb_call *call, const struct open_params *params,
                     const struct gb_string *name, bool all, struct gb_segments *segments,
                     struct gb_lease **lease)
 {
+    struct gb_registry *registry = &call->server->registry;
     struct gb_object *object;
     bool write = writes(params);
     int r = find_version(call, params, name, &object);
@@ -126,8 +127,8 @@ static int open_one(struct gb_call *call, const struct open_params *params,
         return call->error.code;
     if (write && (r = gb_live_open(call, object, params->exclusive, params->wait_ms, lease)) != 0)
         return r == GB_WAITS ? COMES_BACK : r;
-    if (!write && !(*lease = gb_lease_new(&call->server->registry, object, &call->session->holder,
-                                          false, gb_now_ms())))
+    if (!write &&
+        !(*lease = gb_lease_new(registry, object, &call->session->holder, false, registry->now_ms)))
         return gb_call_no_memory(call);
     /* Last, since the segments count as given from now on, and must be sent. */
     r = gb_segments_add(call, segments, object->storage, write ? GB_ACCESS_WRITE : GB_ACCESS_READ,
@@ -137,7 +138,7 @@ static int open_one(struct gb_call *call, const struct open_params *params,
     if (r == 0)
         notify_resumed(call, params->lease, object);
     if (r == 0 && !write && !params->own) {
-        gb_lease_slot(&call->server->registry, *lease, gb_now_ms());
+        gb_lease_slot(registry, *lease, registry->now_ms);
     } else if (r != 0) {
         gb_lease_end(&call->server->registry, *lease);
         *lease = NULL;
@@ -583,7 +584,7 @@ static int cache_item(struct gb_call *call, struct gb_json item, const struct gb
     if (params->used)
         gb_lease_used(registry, lease);
     else
-        gb_lease_idle(registry, lease, gb_now_ms());
+        gb_lease_idle(registry, lease, registry->now_ms);
     return 0;
 }
 
