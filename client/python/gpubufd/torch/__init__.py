@@ -12,6 +12,7 @@ fault on the host, and an illegal address on a GPU. writable="copy" makes privat
 from __future__ import annotations
 
 import functools
+import operator
 from typing import Any, Callable, Dict, Iterable, List, Literal, Mapping, NamedTuple, Optional, Tuple, Union, overload
 
 import torch
@@ -127,18 +128,20 @@ def _same(one: Any, other: Any) -> bool:
 def _parts(tensors: Mapping[str, Any], tie: bool) -> Tuple[Dict[str, _packing.Part], Dict[str, str]]:
     """(the tensors as Parts, {further name: first name}). With `tie`, a tensor with several names is one Part."""
     made, others = {}, {}
-    there: Dict[int, List[Tuple[str, Any]]] = {}
+    there: Dict[int, str] = {}  # the first tensor at an address …
+    further: Dict[int, List[str]] = {}  # … and those that begin there and are others
     for name, value in tensors.items():
         _check(name, value)
-        tensor = value.detach()
-        if tie and tensor.numel() and tensor.device.type != "meta":
-            known = there.setdefault(tensor.data_ptr(), [])
-            first = next((of for of, one in known if _same(one, tensor)), None)
-            if first is not None:
-                others[name] = first
-                continue
-            known.append((name, tensor))
-        made[name] = _part(name, tensor)
+        if tie and value.numel() and value.device.type != "meta":
+            address = value.data_ptr()
+            known = there.setdefault(address, name)
+            if known is not name:
+                first = next((of for of in (known, *further.get(address, ())) if _same(tensors[of], value)), None)
+                if first is not None:
+                    others[name] = first
+                    continue
+                further.setdefault(address, []).append(name)
+        made[name] = _part(name, value.detach())
     return made, others
 
 
@@ -186,15 +189,16 @@ def _plan(tensors: Mapping[str, Any], metadata: Optional[Mapping[str, Any]]) -> 
     known = _known
     if known is not None and facts is not None and known.facts == facts and known.metadata == given:
         return _packing.again(known.plan), known.ordinals
-    parts, others = _parts(tensors, True)
-    ordinals = _ordinals(parts)
-    plan = _packing.tensors(parts, _states.metadata_of(metadata, others), None)
-    if facts is not None and all(part.address == tensors[name].data_ptr() for name, part in parts.items()):
-        kept = _packing.again(plan)
-        kept.parts = sorted(((at, part._replace(keep=None) if isinstance(part, _packing.Part) else part)
-                             for at, part in plan.parts), key=lambda part: part[0])
-        _known = _Known(facts, given, kept, ordinals)
-    return plan, ordinals
+    with _packing.uncollected():
+        parts, others = _parts(tensors, True)
+        ordinals = _ordinals(parts)
+        plan = _packing.tensors(parts, _states.metadata_of(metadata, others), None)
+        if facts is not None and all(part.address == tensors[name].data_ptr() for name, part in parts.items()):
+            kept = _packing.again(plan)
+            kept.parts = sorted(((at, _packing.Part(*part[:-1], None) if isinstance(part, _packing.Part) else part)
+                                 for at, part in plan.parts), key=operator.itemgetter(0))
+            _known = _Known(facts, given, kept, ordinals)
+        return plan, ordinals
 
 
 def _stream_of(parts: Mapping[str, _packing.Part]) -> Optional[int]:
