@@ -1,7 +1,7 @@
 /*
  * The text that replies have about an object. Its name, version and layout are rendered once, when
- * the object is sealed, and anew when its content moves; the rest is written into each reply. Not thread-safe:
- * the loop's.
+ * the object is sealed, and anew when its content moves; the rest is written into each reply. Not
+ * thread-safe: the loop's.
  */
 #ifndef GB_TEXT_H
 #define GB_TEXT_H
@@ -47,7 +47,7 @@ size_t gb_text_count_places(const char *text, size_t length);
    segment 0, with offsets from the start of the content. GPUBUF_E_NO_MEMORY, GPUBUF_E_LIMIT. */
 int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error *error);
 
-/* What a list or an event says of an object, and an `open` does not: the text does not have it. */
+/* Members of an object that lists and events have, and the text, which is all of `open`, has not. */
 struct gb_traits {
     enum gb_share share;
     enum gb_evict evict;

@@ -561,8 +561,8 @@ int gb_state_keep_object(struct gb_state *state, struct gb_object *object, uint6
     return 0;
 }
 
-/* Lets go at most so many objects; true: none is left. */
-static bool let_go(struct gb_state *state, size_t most)
+/* Ends the grace period's hold on at most `most` objects; true: none is left. */
+static bool unkeep(struct gb_state *state, size_t most)
 {
     for (; most > 0 && state->object_count > 0; most--)
         gb_object_unkeep(state->registry, state->objects[--state->object_count]);
@@ -580,7 +580,7 @@ static void end_grace(struct gb_state *state)
     free((void *)state->withdrawn);
     state->withdrawn = NULL;
     state->withdrawn_count = 0;
-    (void)let_go(state, SIZE_MAX);
+    (void)unkeep(state, SIZE_MAX);
     free((void *)state->objects);
     state->objects = NULL;
     state->object_room = 0;
@@ -633,7 +633,7 @@ bool gb_state_run_due(struct gb_state *state, uint64_t now_ms)
 {
     bool over = state->grace_until && (now_ms >= state->grace_until || gb_failpoint_ends_grace());
 
-    if (over && !let_go(state, GRACE_OBJECTS)) /* the rest in further turns */
+    if (over && !unkeep(state, GRACE_OBJECTS)) /* the rest in further turns */
         over = false;
     if (over) {
         record_withdrawn_freed(state);
