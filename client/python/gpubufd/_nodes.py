@@ -184,7 +184,7 @@ def _told_of(source: Tuple[Any, ...], name: str) -> Tuple[Any, ...]:
     return (format_, name, length, 0, null_count, addresses, below, dictionary and _told_of(dictionary, ""), None)
 
 
-def columns_in(children: Iterable[Tuple[Any, Tuple[Any, ...]]]) -> Iterator[Tuple[str, Tuple[Any, ...]]]:
+def columns_in(children: Iterable[Tuple[Any, Any]]) -> Iterator[Tuple[str, Any]]:
     """The columns of a table's source by name, with each of a block by itself."""
     for name, source in children:
         if isinstance(name, str):
