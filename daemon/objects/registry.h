@@ -243,8 +243,8 @@ void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *
 /* Deletes the first object whose time to live is over; false: there is none. */
 bool gb_registry_expire_next(struct gb_registry *registry, uint64_t now_ms);
 
-/* The grace period begins to hold an object, or ends to: an object without a name and a lease is then
-   freed. */
+/* The grace period begins to hold an object, or ends to: an object without a name and a lease is
+   then freed. */
 void gb_object_keep(struct gb_registry *registry, struct gb_object *object, uint64_t now_ms);
 void gb_object_unkeep(struct gb_registry *registry, struct gb_object *object);
 

@@ -47,7 +47,7 @@ size_t gb_text_count_places(const char *text, size_t length);
    segment 0, with offsets from the start of the content. GPUBUF_E_NO_MEMORY, GPUBUF_E_LIMIT. */
 int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error *error);
 
-/* Members of an object that lists and events have, and the text, which is all of `open`, has not. */
+/* Members of an object that lists and events have beside the text, which is all that `open` has. */
 struct gb_traits {
     enum gb_share share;
     enum gb_evict evict;
