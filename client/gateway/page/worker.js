@@ -281,7 +281,7 @@ function paint (moment) {
       map.layOut(segments, store.rows.values(), device.capacity)
       map.changes = store.changes
       map.laid = map.scale
-      if (pointed?.device === id) pointed.hit = pointed.place ? map.at(...pointed.place) : map.again(pointed.hit)
+      if (pointed?.device === id) pointed.hit = pointed.place ? map.at(...pointed.place) : pointed.hit && map.again(pointed.hit)
     }
     draw(map, moment)
   }
