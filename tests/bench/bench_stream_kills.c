@@ -38,13 +38,20 @@ static void nap(uint64_t ns)
 }
 
 /* The daemon may be killed, too, and then takes its time. */
+static int patience_ms(void)
+{
+    const char *seconds = getenv("GPUBUF_TEST_DEADLINE");
+
+    return 1000 * (seconds ? atoi(seconds) : 60);
+}
+
 static struct gpubuf_client *connect_patiently(void)
 {
     const struct gpubuf_connect_options options = {.size = sizeof(options),
                                                    .path = socket_path,
-                                                   .timeout_ms = 60000,
-                                                   .answer_timeout_ms = 60000,
-                                                   .resume_ms = 60000};
+                                                   .timeout_ms = patience_ms(),
+                                                   .answer_timeout_ms = patience_ms(),
+                                                   .resume_ms = patience_ms()};
     struct gpubuf_client *client;
 
     check(NULL, gpubuf_connect(&client, &options), "connect");
@@ -54,7 +61,7 @@ static struct gpubuf_client *connect_patiently(void)
 static void write_frames(void)
 {
     const struct gpubuf_stream_options options = {
-        .size = sizeof(options), .slots = SLOTS, .wait_ms = 60000, .device = "host"};
+        .size = sizeof(options), .slots = SLOTS, .wait_ms = patience_ms(), .device = "host"};
     const uint64_t shape[] = {WORDS};
     struct gpubuf_client *client = connect_patiently();
     struct gpubuf_stream *stream;
@@ -93,7 +100,7 @@ static void read_frames(unsigned reader)
 {
     bool lives = reader < LIVING, each = lives || reader % 4 == 0, sleeps = reader % 16 == 4;
     const struct gpubuf_stream_options options = {.size = sizeof(options),
-                                                  .wait_ms = 60000,
+                                                  .wait_ms = patience_ms(),
                                                   .each = each,
                                                   .waits = lives,
                                                   .lag = each ? LAG : 0};
