@@ -107,7 +107,8 @@ class Filler:
         self.bits(entries, entries.get("offset", 0) + entries["length"], solid)
         for child, valid in zip(entries["children"], (solid, 0.7)):
             self.fill(child, valid)
-        self.right &= entries["children"][0]["dtype"] != "null"
+        key = entries["children"][0]
+        self.right &= key["dtype"] != "null" and (key["dtype"] != "dictionary" or key["children"][1]["length"] > 0)
 
 
 def seal(peer, made, final):
