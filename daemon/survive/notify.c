@@ -26,8 +26,7 @@
 #define PAUSE_MAX_MS 100
 #define FLUSH_NOTICES 64 /* in one go */
 #define STEPS 64         /* of long work, after which the clock is read */
-#define EXTEND_MS                                                                                  \
-    10000 /* after which the manager is to wait on; or a third of the watchdog's time */
+#define EXTEND_MS 10000  /* at most, before the manager is asked to wait on */
 
 struct gb_notice {
     struct gb_notice *next;
